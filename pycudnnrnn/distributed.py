@@ -229,9 +229,8 @@ class _NCCL:
     def check(self, name: str, kind: ArrayKind) -> None:
         """Refuse an array on another device than the communicator's."""
         if kind.device != self._kind.device:
-            raise ArgumentError(
-                name, f"an array on {self._kind.device}, where the communicator is", kind.device, "device"
-            )
+            expected = f"an array on {self._kind.device}, where the communicator is"
+            raise ArgumentError(name, expected, kind.device, "device")
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         xp = engine_for(self._kind.device).xp

@@ -338,11 +338,8 @@ def _rows(layout: ParamLayout) -> list[tuple[str, list[Region]]]:
 
 
 def _box_style(region: Region) -> dict[str, Any]:
-    return {
-        "color": _mixed(region.gate, 0.75 if region.kind == "weight" else 0.4),
-        "edgecolor": "white",
-        "linewidth": 0.5,
-    }
+    colour = _mixed(region.gate, 0.75 if region.kind == "weight" else 0.4)
+    return {"color": colour, "edgecolor": "white", "linewidth": 0.5}
 
 
 def _mixed(gate: str, part: float) -> tuple[float, float, float]:

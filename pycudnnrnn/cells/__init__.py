@@ -444,13 +444,10 @@ class CellStack:
     def _start(self, xp: Any, p: int, x: Any, initial_state: tuple[Any, ...] | None) -> Any:
         spec = self.spec
         if initial_state is None:
-            h = xp.zeros((x.shape[1], spec.state_size), dtype=x.dtype)
-            return (
-                LSTMStateTuple(xp.zeros((x.shape[1], spec.num_units), dtype=x.dtype), h) if spec.has_cell_state else h
-            )
-        if spec.has_cell_state:
-            return LSTMStateTuple(initial_state[1][p, ...], initial_state[0][p, ...])
-        return initial_state[0][p, ...]
+            h, c = (xp.zeros((x.shape[1], width), dtype=x.dtype) for width in (spec.state_size, spec.num_units))
+        else:
+            h, c, *_ = (*(state[p, ...] for state in initial_state), None)
+        return LSTMStateTuple(c, h) if spec.has_cell_state else h
 
     def _run(
         self, xp: Any, p: int, rows: list[Any], state: Any, lengths: npt.NDArray[np.int64], direction: int

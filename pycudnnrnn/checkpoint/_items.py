@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -194,11 +194,8 @@ class ModelItem(Item):
         return [(SavedDropout(s.engine, s.seed, s.position, len(s.data)), s) for s in own.values()]
 
     def writes(self, tensors: Mapping[str, Array], dropout: Sequence[SavedDropout] = ()) -> list[Callable[[], None]]:
-        states = [saved.read(self.prefix, tensors) for saved in dropout]
-        return [
-            self.weights.restoring(tensors),
-            *(functools.partial(self.op.set_dropout_state, state) for state in states),
-        ]
+        states = (saved.read(self.prefix, tensors) for saved in dropout)
+        return [self.weights.restoring(tensors), *(partial(self.op.set_dropout_state, state) for state in states)]
 
 
 class _LayerItem(ModelItem):

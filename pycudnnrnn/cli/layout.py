@@ -56,9 +56,8 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     rows: list[list[Any]] = [[*row(region)] for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
-        out.say(
-            f"asked of cuDNN: {asked.size:,} elements; {f'{len(different)} regions differ' if different else 'equal'}"
-        )
+        verdict = f"{len(different)} regions differ" if different else "equal"
+        out.say(f"asked of cuDNN: {asked.size:,} elements; {verdict}")
         columns += ["cuDNN's offset", ""]
         rows = [cells + _compared(r, different) for cells, r in zip(rows, predicted.regions, strict=True)]
     print_table(out, columns, rows)

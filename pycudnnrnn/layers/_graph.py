@@ -64,9 +64,7 @@ class LayerGraph(Graph):
                 or restored.
         """
         if self._layer is not None and self._layer.params is not self.params:
-            raise CaptureError(
-                "the layer's weights are in another buffer than the one that was captured: capture it again"
-            )
+            raise CaptureError("the layer's weights are in another buffer than the captured one: capture it again")
         super().replay(sequence_lengths=sequence_lengths)
 
 

@@ -231,6 +231,4 @@ class Forward(Generic[ArrayT]):
         return f"<{type(self).__name__}: {shapes(self, self._shown)}; {where}; a backward {backward}>"
 
     def __reduce__(self) -> Any:
-        raise ArgumentTypeError(
-            "object to pickle", "only its results: a forward with its reserve stays where it ran", "Forward"
-        )
+        raise ArgumentTypeError("object to pickle", "its results: a forward stays where it ran", "Forward")

@@ -100,9 +100,8 @@ class Taker:
         for start, end, name in places:
             for other, stop, another in places:
                 if name in self._written and name != another and start < stop and other < end:
-                    raise ArgumentError(
-                        self._words[name], "memory of its own", f"memory that {self._words[another]} has, too"
-                    )
+                    got = f"memory that {self._words[another]} has, too"
+                    raise ArgumentError(self._words[name], "memory of its own", got)
 
 
 def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:

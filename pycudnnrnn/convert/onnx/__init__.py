@@ -124,14 +124,12 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
         {'W': (1, 16, 3), 'R': (1, 16, 4), 'B': (1, 32)}
     """
     layers = split("onnx", c)
-    spec = c.spec
+    spec, form = c.spec, _form(c.spec.mode, biases=bool(c.biases))
     found: dict[str, Array] = {}
     for k in range(spec.num_layers):
         own = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
         path = f"{k}/" if spec.num_layers > 1 else ""
-        found |= {
-            path + t.name: np.stack([t.of(layer) for layer in own]) for t in _form(spec.mode, biases=bool(c.biases))
-        }
+        found |= {path + t.name: np.stack([t.of(layer) for layer in own]) for t in form}
     return found
 
 
