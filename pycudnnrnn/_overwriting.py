@@ -12,7 +12,7 @@ from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import DType
 
 
-def check_real(name: str, values: Any) -> None:
+def check_real_dtype(name: str, values: Any) -> None:
     """Raise an error for a NumPy array that does not contain real numbers."""
     if values.dtype.kind not in "biuf" and values.dtype.name != DType.BFLOAT16:
         raise ArgumentError(name, "real numbers", values.dtype, aspect="dtype")
@@ -26,7 +26,7 @@ def overwriting(name: str, array: Any, values: Any) -> Callable[[], None]:
     Raises:
         ArgumentError: the array cannot be written to, or the values are not numbers or have another shape.
     """
-    check_real(name, values)
+    check_real_dtype(name, values)
     if tuple(array.shape) != values.shape:
         raise ArgumentError(name, f"{tuple(array.shape)}", values.shape, aspect="shape")
     return _arrays.writing(name, array, values)

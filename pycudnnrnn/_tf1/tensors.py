@@ -178,7 +178,7 @@ def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array |
     for name in names_of(scope + tensor.name):
         if name in tensors:
             array = tensors[name]
-            _overwriting.check_real(name, array)
+            _overwriting.check_real_dtype(name, array)
             if array.shape != tensor.shape:
                 raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
             return array

@@ -48,7 +48,7 @@ from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
-from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
 from pycudnnrnn.saveable._format_converters import value_of
 from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
 
@@ -71,8 +71,6 @@ __dir__ = __all__.copy
 
 _MODEL: Final = "model"
 """The key of the one model that `save` writes. The names of its tensors do not contain it."""
-
-_OWN_SCOPE: Final = (CudnnOpaqueParamsSaveable, RNNParamsSaveable)
 
 
 class Saver:
@@ -113,10 +111,10 @@ class Saver:
         for key in named:
             if not _file.is_utf8(check_text("items", key)):
                 raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
-        bare = () if isinstance(items, Mapping) else _OWN_SCOPE
+        bare = () if isinstance(items, Mapping) else Saveable
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
         for prefix, thing in self._things.values():
-            if not isinstance(thing, (RNNLayer, *_OWN_SCOPE)):
+            if not isinstance(thing, (RNNLayer, Saveable)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
         self._saved: list[SavedCheckpoint] = []

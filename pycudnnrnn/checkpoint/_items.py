@@ -19,7 +19,7 @@ from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn.ops import CudnnRNN
-from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
+from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
 from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
 Array = npt.NDArray[Any]
@@ -105,7 +105,7 @@ def item_of(name: str, thing: Any) -> Item:
     scope = name.removesuffix("/")  # errors and `inspect` show scopes with a slash at the end
     if isinstance(thing, RNNLayer):
         return _LayerItem(scope, thing)
-    if isinstance(thing, (CudnnOpaqueParamsSaveable, RNNParamsSaveable)):
+    if isinstance(thing, Saveable):
         return _SaveableItem(scope, thing)
     if not isinstance(thing, Variable) and not _arrays.library_of(thing):
         hint = "; an op's params are saved by checkpoint.save(path, op, params)" if isinstance(thing, CudnnRNN) else ""
@@ -144,7 +144,7 @@ class _ArrayItem(Item):
 
 
 class _SaveableItem(Item):
-    def __init__(self, name: str, saveable: CudnnOpaqueParamsSaveable | RNNParamsSaveable) -> None:
+    def __init__(self, name: str, saveable: Saveable) -> None:
         self.prefix = f"{name}/" if name else ""
         self.saveable = saveable
         if isinstance(saveable, CudnnOpaqueParamsSaveable):
