@@ -194,7 +194,9 @@ def test_a_call_goes_through_the_inputs_from_the_states_that_the_last_one_left_w
 
 
 @pytest.mark.parametrize(("on_gpu", "pauses"), [(True, 2), (False, 4)])
-def test_a_gpu_is_brought_up_and_its_host_left_to_settle_at_a_rows_first_sample(on_gpu, pauses, monkeypatch):
+def test_a_row_is_warmed_up_a_gpu_brought_up_and_its_host_left_to_settle_before_it_is_timed(
+    on_gpu, pauses, monkeypatch
+):
     done = []
 
     class Told(adapters.Prepared):
@@ -204,16 +206,20 @@ def test_a_gpu_is_brought_up_and_its_host_left_to_settle_at_a_rows_first_sample(
         def sample(self, seconds):
             done.append("sample")
 
-    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", lambda *_: Told(lambda: 1, dict, on_gpu=on_gpu))
+    prepared = Told(lambda: done.append("call"), dict, on_gpu=on_gpu)
+    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", lambda *_: prepared)
     monkeypatch.setattr("benchmarks.hosts.time.sleep", lambda _: done.append("pause"))
     host = Local("numpy")
     for _ in range(2):
         host.prepare(smoke())
         host.sample(0.0)
         host.sample(0.0)
-    assert [word for word in done if word != "pause"] == ["spin", "sample", "sample"] * 2
+    assert [w for w in done if w != "pause"] == [*["call"] * timing.WARM_UP, "spin", "sample", "sample"] * 2
     assert done.count("pause") == pauses
-    assert done[:2] == ["pause", "spin"]
+    assert done[timing.WARM_UP :][:2] == ["pause", "spin"]
+    host.release()
+    with pytest.raises(Failed, match="nothing is prepared"):
+        host.sample(0)
 
 
 def test_the_hosts_calls_are_timed_in_turn_a_block_of_each_and_the_first_of_a_block_apart(monkeypatch):

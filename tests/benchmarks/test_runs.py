@@ -5,8 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks import timing
-from benchmarks.adapters import NotRun, Prepared
+from benchmarks.adapters import NotRun
 from benchmarks.environment import environment, machine_folder
 from benchmarks.hosts import Failed, Local, Remote
 from benchmarks.problems import GROUPS, rows_of
@@ -129,17 +128,6 @@ def test_one_that_twice_gives_no_answer_is_not_asked_again_and_its_threads_leave
     remote.release()
     remote.close()
     assert dict(os.environ) == before
-
-
-def test_a_prepared_call_is_warmed_up_before_it_is_timed(monkeypatch):
-    calls = []
-    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", lambda *_: Prepared(lambda: calls.append(1), dict))
-    host = Local("numpy")
-    host.prepare(smoke())
-    assert len(calls) == timing.WARM_UP
-    host.release()
-    with pytest.raises(Failed, match="nothing is prepared"):
-        host.sample(0)
 
 
 def test_the_environment_names_machine_commit_versions_and_command_and_the_file(tmp_path):
