@@ -29,7 +29,7 @@ test-all: $(VENV)/.oracles
 
 # The CPU engine's tests once more, with the kernels that numba compiles.
 test-compiled: $(VENV)/.test
-	PYCUDNNRNN_CPU_KERNELS=numba $(BIN)/python -m pytest $(PARALLEL) -m 'not long' tests/numpy_engine tests/ops tests/properties $(ARGS)
+	PYCUDNNRNN_CPU_KERNELS=numba $(BIN)/python -m pytest $(PARALLEL) -m 'not long' tests/numpy_engine tests/properties tests/systems $(ARGS)
 
 # What takes long, and nothing else: soaks, ends of processes, counts of fuzzing, benchmark suites, suites in children, and
 # the rows of a product that `make test` leaves out, where it has every pair of values.

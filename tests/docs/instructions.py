@@ -19,7 +19,11 @@ TEXTS = sorted(
 )
 WORD = r"""(?:'[^'\n{]+'|[A-Za-z0-9.][A-Za-z0-9._\[\]<>=!~-]*)"""
 INSTRUCTION = re.compile(rf"pip install ({WORD}(?: {WORD})*)")
-MAKERS = {"install_text": install_text, "MissingDependencyError": MissingDependencyError}
+MAKERS = {
+    "install_text": install_text,
+    "MissingDependencyError": MissingDependencyError,
+    "needs": MissingDependencyError,
+}
 """What makes a text with the command in it, from words in the source."""
 
 
@@ -27,7 +31,7 @@ def instructions():
     """Yield the arguments of every instruction, in the order of files and lines."""
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
-        made = _made(ast.parse(text)) if path.suffix == ".py" and path.name != "errors.py" else []
+        made = _made(ast.parse(text)) if path.suffix == ".py" and path.name not in ("errors.py", "_checks.py") else []
         for found in INSTRUCTION.finditer("\n".join([text, *made])):
             yield tuple(word.rstrip(".") or word for word in shlex.split(found[1]))
 

@@ -1,5 +1,6 @@
 """Check what `make dist` built: what is in the wheel and the sdist, and that the wheel works where nothing else is."""
 
+import concurrent.futures
 import email
 import re
 import shutil
@@ -7,7 +8,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import tomllib
 import zipfile
 from pathlib import Path
@@ -28,17 +28,14 @@ def main():
     with tarfile.open(sdist) as archive:
         check_sdist({member.name.partition("/")[2] for member in archive if member.isfile()})
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes; {sdist.name}: {sdist.stat().st_size:,} bytes")
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # it waits for pip most of the time
+        instructions_run = pool.submit(run_instructions, wheel)
+        smokes = {version: pool.submit(smoke, python, wheel) for version in PYTHONS if (python := find(version))}
     for version in PYTHONS:
-        python = find(version)
-        if python is None:
-            print(f"Python {version}: not run, it is not on this machine")
-            continue
-        started = time.monotonic()
-        smoke(python, wheel)
-        print(f"Python {version}: works by itself ({time.monotonic() - started:.0f} s)")
-    started = time.monotonic()
-    count = run_instructions(wheel)
-    print(f"{count} instructions to install can be followed ({time.monotonic() - started:.0f} s)")
+        if version in smokes:
+            smokes[version].result()
+        print(f"Python {version}: {'works by itself' if version in smokes else 'not run, it is not on this machine'}")
+    print(f"{instructions_run.result()} instructions to install can be followed")
 
 
 def check_wheel(files):
