@@ -38,6 +38,10 @@ def shape_of(shape: Any) -> tuple[int | None, ...]:
         raise ArgumentTypeError("input_shape", "a sequence of integers, or None where a size is open", shape) from None
 
 
-def wrong_rank(shape: tuple[int | None, ...]) -> ArgumentError:
-    text = f"Expecting input_shape with 3 dims, got {len(shape)}"
-    return ArgumentError("input_shape", "3 dimensions", shape, text=text)
+def layer_shape(shape: Any) -> tuple[int | None, ...]:
+    """Read the shape of a layer's inputs, which has three sizes."""
+    found = shape_of(shape)
+    if len(found) != 3:
+        text = f"Expecting input_shape with 3 dims, got {len(found)}"
+        raise ArgumentError("input_shape", "3 dimensions", found, text=text)
+    return found

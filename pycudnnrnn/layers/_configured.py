@@ -12,7 +12,7 @@ import numpy as np
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn._keywords import with_hints
-from pycudnnrnn._tf1.checks import check_words, layer_dtype, shape_of, wrong_rank
+from pycudnnrnn._tf1.checks import check_words, layer_dtype, layer_shape
 from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
@@ -167,10 +167,7 @@ class ConfiguredLayer(TF1Layer):
         Raises:
             ArgumentError: not three dimensions.
         """
-        shape = shape_of(input_shape)
-        if len(shape) != 3:
-            raise wrong_rank(shape)
-        return (*shape[:2], self._spec.output_size)
+        return (*layer_shape(input_shape)[:2], self._spec.output_size)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments by name. An initializer that is a callable is returned as it is."""

@@ -20,7 +20,7 @@ from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._overwriting import uninterrupted
-from pycudnnrnn._tf1.checks import layer_dtype, shape_of, wrong_rank
+from pycudnnrnn._tf1.checks import layer_dtype, layer_shape
 from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import (
@@ -119,9 +119,7 @@ class RNNLayer(ConfiguredLayer):
 
     def _started(self, input_shape: Any, device: str) -> tuple[ops.CudnnRNN, Any]:
         """Return the op for inputs of this shape, and its starting weights."""
-        shape = shape_of(input_shape)
-        if len(shape) != 3:
-            raise wrong_rank(shape)
+        shape = layer_shape(input_shape)
         if shape[2] is None:
             text = "The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`."
             raise ArgumentError("input_shape", "a known last dimension", shape, text=text)
