@@ -14,15 +14,7 @@ from pycudnnrnn.layers._forward import LayerForward, LayerGradients
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer
 from pycudnnrnn.ops import Stream
-from pycudnnrnn.spec import (
-    AlgorithmLike,
-    BiasModeLike,
-    DirectionLike,
-    DTypeLike,
-    InputModeLike,
-    MathTypeLike,
-    RNNMode,
-)
+from pycudnnrnn.spec import AlgorithmLike, BiasModeLike, DirectionLike, DTypeLike, InputModeLike, MathTypeLike, RNNMode
 
 __all__ = [
     "CudnnGRU",

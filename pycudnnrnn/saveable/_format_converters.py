@@ -17,15 +17,7 @@ from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.spec import (
-    BiasModeLike,
-    DirectionLike,
-    InputModeLike,
-    ModeLike,
-    RNNMode,
-    RNNSpec,
-    parse_dtype,
-)
+from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, ModeLike, RNNMode, RNNSpec, parse_dtype
 
 Array = npt.NDArray[Any]
 
