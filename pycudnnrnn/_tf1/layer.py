@@ -522,6 +522,12 @@ class TF1Layer:
             "activity_regularizer": self._activity_regularizer,
         }
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__setstate__(self.__getstate__())  # type: ignore[attr-defined]  # each layer and cell has one
+        return twin
+
     def _set_variables_state(self, state: Mapping[str, Any]) -> None:
         made = self._variables
         self._variables = {}  # filled in the order of the original, which `get_weights` returns

@@ -254,12 +254,6 @@ class Cell(TF1Layer):
         self._scope, self._spec, self.built = state["scope"], state["spec"], state["built"]
         self._set_variables_state(state)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Cell:
-        copy = type(self).__new__(type(self))
-        memo[id(self)] = copy
-        copy.__setstate__(self.__getstate__())
-        return copy
-
 
 def check_state(name: str, array: Any, shape: tuple[int, int], dtype: DType) -> None:
     _arrays.namespace_of(array, name)

@@ -23,11 +23,7 @@ from pycudnnrnn._overwriting import uninterrupted
 from pycudnnrnn._tf1.checks import layer_dtype, layer_shape
 from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    StateError,
-)
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers._configured import ConfiguredLayer
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward
 from pycudnnrnn.layers._graph import LayerGraph
@@ -412,7 +408,8 @@ class RNNLayer(ConfiguredLayer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return configuration and canonical weights, without layout, recorded calls and losses."""
-        state: dict[str, Any] = {"config": self.get_config(), "scope": self._scope, "op": self._op}
+        # A copy needs its own op, since calls move the dropout position.
+        state: dict[str, Any] = {"config": self.get_config(), "scope": self._scope, "op": copy.deepcopy(self._op)}
         if self._op is not None:
             canonical = self._op.params_to_canonical(self.params)
             state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
@@ -426,15 +423,6 @@ class RNNLayer(ConfiguredLayer):
             device = self._device or "cpu"
             self._attach(op, op.move_params(op.canonical_to_params(*state["canonical"]), device), device)
         self._set_variables_state(state)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        state = self.__getstate__()
-        if self._op is not None:  # the twin needs its own op, since calls move the dropout position
-            state["op"] = copy.deepcopy(self._op)
-        twin.__setstate__(state)
-        return twin
 
     def __repr__(self) -> str:
         given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)

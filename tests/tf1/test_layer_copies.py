@@ -11,7 +11,7 @@ from pycudnnrnn import CudnnCompatibleGRUCell, CudnnRNNTanh
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from tests.helpers.layers import ALL, batch, built
 
-COPIES = [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))]
+COPIES = [copy.copy, copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))]
 
 
 @pytest.mark.parametrize("make", COPIES)
@@ -37,7 +37,7 @@ def test_copies_carry_weights_other_variables_and_the_dropout_position(kind, mak
     assert (twin.losses, layer.losses[-1]) == ([4, 7], 2)
 
 
-@pytest.mark.parametrize("make", [copy.copy, *COPIES])
+@pytest.mark.parametrize("make", COPIES)
 @pytest.mark.parametrize(
     ("kind", "arguments"), [(CudnnRNNTanh, [batch(4, 3, 5)]), (CudnnCompatibleGRUCell, [batch(3, 5), batch(3, 2)])]
 )
