@@ -24,6 +24,7 @@ def test_a_held_buffer_gives_the_numbers_of_one_that_is_read_at_each_call_once_i
     expected, others = run(plan, params), run(plan, other)
     plan.hold(params)
     assert np.array_equal(run(plan, params), expected)
+    assert np.array_equal(run(plan, other), others)
     params[:] = other
     plan.hold(params)
     assert np.array_equal(run(plan, params), others)
