@@ -65,13 +65,20 @@ class FileFormat(NamedTuple):
 
 
 class FileOrCheckpoint(click.Path):
-    """A file that exists, or a TensorFlow checkpoint: its prefix, its .index file or its folder."""
+    """A file that exists, or a TensorFlow checkpoint: its prefix, its .index file or its folder.
+
+    A folder without a checkpoint is wrong usage, as is a path where there is nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__(exists=True, dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(value)
+        if path.is_dir() and not (path / checkpoint.LIST).exists():
+            self.fail(
+                f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint': name a file in it", param, ctx
+            )
         return path if path.is_dir() or _paths.is_one(path) else super().convert(value, param, ctx)
 
 

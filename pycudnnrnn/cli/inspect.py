@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -14,6 +14,13 @@ from pycudnnrnn.cli._files import FileOrCheckpoint
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
+
+OTHER_FILES: Final = {
+    **dict.fromkeys((".pt", ".pth"), "torch's"),
+    **dict.fromkeys((".h5", ".hdf5", ".keras"), "Keras's"),
+    ".onnx": "an ONNX model",
+}
+"""Files of weights that are not checkpoints, by suffix."""
 
 
 @click.command()
@@ -35,6 +42,9 @@ def inspect(file: Path, as_json: bool) -> None:
       pycudnnrnn inspect model.ckpt-1000
       pycudnnrnn inspect model.safetensors --json | jq '.tensors[].nan'
     """  # noqa: D301  click reads the \b
+    if file.suffix in OTHER_FILES:
+        what = f"{str(file)!r} is {OTHER_FILES[file.suffix]}, not a safetensors file or a checkpoint"
+        raise click.UsageError(f"{what}: `pycudnnrnn convert --dry-run` shows the RNN in it")
     found = checkpoint.inspect(file, foreign=True)
     if as_json:
         echo_json(_report(file, found))

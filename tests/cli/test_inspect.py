@@ -73,11 +73,7 @@ def test_a_damaged_file_ends_in_one_line(run, saved, tmp_path):
     (tmp_path / "short").write_bytes(data[:-9])
     (tmp_path / "text").write_text("no header at all")
     (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "m.onnx").write_bytes(b"another framework's")
-    (tmp_path / "folder").mkdir()
     wrong = dict.fromkeys(("short", "text", "empty"), "format: not a safetensors file")
-    wrong["m.onnx"] = "`pycudnnrnn convert` reads the files of other frameworks"
-    wrong["folder"] = "the folder has no file 'checkpoint' that names a checkpoint in it"
     for name, text in ({"hash": "SHA-256 differs"} | wrong).items():
         for more in ([], ["--json"]):
             code, out, err = run("inspect", name, *more)
@@ -87,5 +83,11 @@ def test_a_damaged_file_ends_in_one_line(run, saved, tmp_path):
             assert len(err.splitlines()) == 1
 
 
-def test_a_path_where_there_is_nothing_is_wrong_usage(run):
+def test_what_is_no_checkpoint_is_wrong_usage_with_a_sentence_of_its_own(run, tmp_path):
+    for name, text in (("m.onnx", "is an ONNX model, not"), ("m.h5", "is Keras's, not"), ("m.pt", "is torch's, not")):
+        (tmp_path / name).write_bytes(b"anything")
+        code, out, err = run("inspect", name)
+        assert (code, out) == (2, "")
+        assert f"{name!r} {text} a safetensors file or a checkpoint: `pycudnnrnn convert --dry-run` shows" in err
+    assert "'.' is a folder without TensorFlow's file 'checkpoint': name a file in it" in run("inspect", ".")[2]
     assert run("inspect", "nowhere")[0] == 2

@@ -119,8 +119,8 @@ def damaged_chunk(file):
 
 HOSTILE_HDF5 = {
     "a link out of the file": (
-        lambda file: file.__setitem__("layers", h5py.ExternalLink("/etc/hostname", "/")), "is a link, which"),
-    "a soft link": (lambda file: file.__setitem__("layers", h5py.SoftLink("/elsewhere")), "is a link, which"),
+        lambda file: file.__setitem__("layers", h5py.ExternalLink("/etc/hostname", "/")), "is a link to elsewhere"),
+    "a soft link": (lambda file: file.__setitem__("layers", h5py.SoftLink("/elsewhere")), "is a link to elsewhere"),
     "an array kept in another file": (
         lambda file: file.create_dataset("kernel", (4,), "f4", external=[("/etc/hostname", 0, 16)]),
         "keeps its data in another file"),

@@ -103,12 +103,13 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
-    if which == "SRC":
-        formats = [*_files.FILE_FORMATS]
-        named = path.is_dir() or is_tensorflow(path)
-    else:
-        formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if own.image or suffix == _files.INDEX]
-        named = given == "tensorflow" and path.suffix not in formats
+    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.image]
+    formats += [] if which == "SRC" else [_files.INDEX]
+    named = (
+        (path.is_dir() or is_tensorflow(path))
+        if which == "SRC"
+        else given == "tensorflow" and path.suffix not in formats
+    )
     if named and given in {None, "tensorflow"}:
         return _files.INDEX, "tensorflow"
     if path.suffix not in formats:

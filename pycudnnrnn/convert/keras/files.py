@@ -236,7 +236,9 @@ def _arrays_in(file: Any, nbytes: int) -> dict[str, Array]:
     h5py = _h5py()
     link = file.id.links.visit(lambda name, link: None if link.type == h5py.h5l.TYPE_HARD else name, info=True)
     if link is not None:
-        raise ConvertError("keras", shorten(link.decode(errors="replace")), "is a link, which is not followed")
+        raise ConvertError(
+            "keras", shorten(link.decode(errors="replace")), "is a link to elsewhere, which is not followed"
+        )
     items: list[tuple[str, Any]] = []
     file.visititems(lambda name, item: items.append((name, item)))
     found: dict[str, Array] = {}
