@@ -29,11 +29,11 @@ class Source(io.BufferedReader):
             super().__init__(io.FileIO(path, opener=_open_at_once))
         except ValueError as error:  # a NUL, or half a surrogate pair
             raise OSError(errno.EINVAL, f"it is not a path: {error}", os.fspath(path)) from error
-        status = os.fstat(self.fileno())
-        self.size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
+        try:
+            self.size = _regular_size(os.fstat(self.fileno()), path)
+        except OSError:
             self.close()
-            raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+            raise
 
     def read_at(self, offset: int, count: int) -> bytes:
         """Return exactly `count` bytes from `offset` on. This moves the stream's position."""
@@ -60,6 +60,12 @@ class Source(io.BufferedReader):
 def _open_at_once(path: str, flags: int) -> int:
     """Open a file; a pipe is opened, too, without waiting for its writer. Windows has no such flag, nor such pipes."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _regular_size(status: os.stat_result, path: str | os.PathLike[str]) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+    return status.st_size
 
 
 def _shorter() -> OSError:

@@ -2,10 +2,15 @@
 
 import re
 
-import nbformat
 import pytest
 
-from docs import pictures, tour
+from docs import pictures
+from tests.helpers.oracles import need
+
+need("nbformat")
+import nbformat  # noqa: E402
+
+from docs import tour  # noqa: E402
 
 MATPLOTLIB = re.compile(r"<dc:title>(Matplotlib v[\d.]+)")
 

@@ -52,8 +52,12 @@ def test_a_public_callable_is_explained(of):
         assert ">>> " in of.doc, "no example"
 
 
+NEEDED = {"pycudnnrnn.distributed": "mpi4py", "pycudnnrnn.convert.onnx": "onnxruntime"}
+
+
 @pytest.mark.parametrize("name", MODULES, ids=lambda name: name)
 def test_examples_run(name):
+    need(*[NEEDED[name]] if name in NEEDED else [])
     failed, _ = doctest.testmod(MODULES[name])
     assert not failed
 
