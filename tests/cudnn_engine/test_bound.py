@@ -36,6 +36,9 @@ def test_a_pointer_of_another_type_is_refused_by_name(played):
     rest = [0x100, 0x200, None, 0x300, None, 0x400, 0x500, 0x600, None]
     with pytest.raises(ArgumentTypeError, match="handle"):
         forward(played.library)(other, *rest)
+    for null in (None, 0):
+        with pytest.raises(ArgumentError, match="weightSpace"):
+            forward(played.library)(Handle(played.library).pointer, *rest[:6], null, *rest[7:])
     with pytest.raises(ArgumentTypeError, match="x"):
         forward(played.library)(Handle(played.library).pointer, 1.5, *rest[1:])
     with pytest.raises(TypeError, match=r"Invalid arguments of cudnnRNNForward: 9, expecting 10: \(handle, x, y, "):
