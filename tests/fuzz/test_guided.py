@@ -32,4 +32,6 @@ def test_the_fuzzer_finds_nothing_in_its_first_runs(tmp_path):
     command = [sys.executable, "-m", "tests.fuzz.guided", *names, "--seconds", "0", "--runs", "500", "--seed", "1"]
     done = subprocess.run([*command, "--folder", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[:2] for line in done.stdout.splitlines()] == [[name, "#500"] for name in names]
+    ran = dict(line.split()[:2] for line in done.stdout.splitlines())
+    assert list(ran) == names
+    assert all(int(count.removeprefix("#")) >= 500 for count in ran.values()), "the fuzzer may end one run later"
