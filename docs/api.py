@@ -17,8 +17,7 @@ RETURNED: Final = frozenset({
     "pycudnnrnn.layers.Stream", "pycudnnrnn.layers.Variable", "pycudnnrnn.layout.Region",
     "pycudnnrnn.libcudnn.Function", "pycudnnrnn.libcudnn.Library", "pycudnnrnn.ops.AlgorithmChoice",
     "pycudnnrnn.ops.AlgorithmTrial", "pycudnnrnn.ops.CudnnRNN", "pycudnnrnn.ops.Forward", "pycudnnrnn.ops.Gradients",
-    "pycudnnrnn.ops.Graph", "pycudnnrnn.ops.Memory", "pycudnnrnn.ops.Plan", "pycudnnrnn.ops.Stream",
-    "pycudnnrnn.saveable.SaveSpec",
+    "pycudnnrnn.ops.Graph", "pycudnnrnn.ops.Memory", "pycudnnrnn.ops.Plan", "pycudnnrnn.saveable.SaveSpec",
 })  # fmt: skip
 """Classes that calls return and nobody constructs: their pages show no signature, and they need no example."""
 

@@ -13,7 +13,7 @@ from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer
-from pycudnnrnn.ops import Stream
+from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.spec import AlgorithmLike, BiasModeLike, DirectionLike, DTypeLike, InputModeLike, MathTypeLike, RNNMode
 
 __all__ = [

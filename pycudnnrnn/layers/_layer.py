@@ -28,7 +28,7 @@ from pycudnnrnn.layers._configured import ConfiguredLayer
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.ops._stream import check_forward_only
+from pycudnnrnn.ops._stream import Stream, check_forward_only
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
@@ -333,7 +333,7 @@ class RNNLayer(ConfiguredLayer):
         )
         return fwd.outputs, fwd.states
 
-    def stream(self, initial_state: tuple[Any, ...] | None = None) -> ops.Stream:
+    def stream(self, initial_state: tuple[Any, ...] | None = None) -> Stream:
         """Return a `Stream`, which runs this layer on input that comes piece by piece.
 
         Args:
@@ -353,7 +353,7 @@ class RNNLayer(ConfiguredLayer):
         """
         check_forward_only(self.direction)
         self._states(initial_state)
-        return ops.Stream(lambda x, states: self.call(x, states, False), type(self).__name__, initial_state)
+        return Stream(lambda x, states: self.call(x, states, False), type(self).__name__, initial_state)
 
     def capture(
         self,

@@ -31,7 +31,6 @@ from pycudnnrnn.ops._functional import (
 from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
-from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.spec import (
     AlgorithmLike,
     BiasModeLike,
@@ -58,7 +57,6 @@ __all__ = [
     "Graph",
     "Memory",
     "Plan",
-    "Stream",
     "algorithm_choices",
     "cudnn_gru",
     "cudnn_lstm",
