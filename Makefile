@@ -98,15 +98,16 @@ fuzz: $(VENV)/.test $(VENV)/.oracles
 	$(BIN)/python -m tests.fuzz.guided $(ARGS)
 
 # The quick tests on another Python: make test-python PYTHON=python3.13. Also python3.14t, without the GIL, for which
-# safetensors has no wheel. Then the same on an emulated ARM processor, which takes about an hour.
+# safetensors has no wheel, and numba may have none. Then the same on an emulated ARM processor, which takes about an hour.
 ELSEWHERE := build/$(notdir $(PYTHON))
 test-python:
 	$(PYTHON) -m venv --clear $(ELSEWHERE)
 	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check 'numpy>=2.4' 'cupy-cuda13x==14.2.0' 'ml_dtypes>=0.6' \
 		'click>=8.1' 'rich>=13' 'filelock>=3.12' 'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'safetensors>=0.4.3'
+	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'numba>=0.61'
 	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
-	COMMIT=$$(git rev-parse --short HEAD) $(ELSEWHERE)/bin/python -m tests.systems.elsewhere $(notdir $(PYTHON)) $(ARGS)
+	COMMIT=$$(git rev-parse --short HEAD) PYCUDNNRNN_CPU_KERNELS=numpy $(ELSEWHERE)/bin/python -m tests.systems.elsewhere $(notdir $(PYTHON)) $(ARGS)
 
 test-arm:
 	COMMIT=$$(git rev-parse --short HEAD) tests/systems/arm.sh '$(CUDNN)' $(ARGS)

@@ -22,13 +22,14 @@ from pycudnnrnn.errors import EngineError
 
 RESULTS = Path(__file__).parent / "results"
 TESTS = (
-    "numpy_engine/test_dropout.py", "numpy_engine/test_goldens.py", "numpy_engine/test_products.py",
-    "numpy_engine/test_threads.py", "properties/test_laws.py", "properties/test_numpy_engine.py",
+    "numpy_engine/test_dropout.py", "numpy_engine/test_goldens.py",
+    "numpy_engine/test_threads.py", "properties/test_laws.py",
     "properties/test_recompute.py", "ops/test_backward.py", "ops/test_misfits.py", "ops/test_ops.py",
     "ops/test_plan_hold.py", "convert/test_malformed.py", "convert/test_orders.py", "spec_and_layout/test_layout.py",
     "spec_and_layout/test_properties.py", "spec_and_layout/test_schedule.py", "tf1/test_layers.py",
     "tf1/test_tf_cell_page.py", "abi/test_arguments.py", "abi/test_descriptors.py", "abi/test_status.py",
 )  # fmt: skip
+NEED_NUMBA = ("numpy_engine/test_products.py", "properties/test_numpy_engine.py")
 NEED_SAFETENSORS = ("checkpoint/test_bundles.py", "checkpoint/test_saved_files.py")
 NEED_CUPY = (
     "cudnn_engine/test_concurrency.py", "cudnn_engine/test_plan.py", "cudnn_engine/test_bound.py",
@@ -61,7 +62,7 @@ def cudnn_version():
 def main():
     name, *options = sys.argv[1:]
     was_on = gil_is_on()
-    groups = {"pytest": TESTS, "safetensors": NEED_SAFETENSORS, "cupy": NEED_CUPY}
+    groups = {"pytest": TESTS, "numba": NEED_NUMBA, "safetensors": NEED_SAFETENSORS, "cupy": NEED_CUPY}
     is_there = {need: importlib.util.find_spec(need) is not None for need in groups}
     chosen, not_run = (
         [path for need, paths in groups.items() if is_there[need] is one for path in paths] for one in (True, False)
