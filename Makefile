@@ -103,7 +103,7 @@ ELSEWHERE := build/$(notdir $(PYTHON))
 test-python:
 	$(PYTHON) -m venv --clear $(ELSEWHERE)
 	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check 'numpy>=2.4' 'cupy-cuda13x==14.2.0' 'ml_dtypes>=0.6' \
-		'click>=8.1' 'rich>=13' 'filelock>=3.12' 'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
+		'click>=8.1' 'rich>=13' 'filelock>=3.12' 'google-crc32c>=1.5' 'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'safetensors>=0.4.3'
 	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'numba>=0.61'
 	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
