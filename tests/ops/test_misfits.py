@@ -19,7 +19,7 @@ MISFITS = {
     "an LSTM's call with zeros": (G, (X, None, None, PG), {}, r"_c, its arrays are \(input_data, input_h, params\)$"),
     "an LSTM's call to the end": (G, (X, H, H, PG, False), {}, r"takes from 4 to 5 positional arguments but 6 were"),
     "an LSTM's call, params by name": (G, (X, None, H), {"params": PG}, "got multiple values for argument 'params'"),
-    "c by name": (G, (X, H, PG), {"input_c": H}, "keyword argument 'input_c'; input_c: only an LSTM has a cell state"),
+    "c by name": (G, (X, H, PG), {"input_c": H}, "keyword argument 'input_c'.*; input_c: only an LSTM has a cell state"),
     "no h": (G, (X, PG), {}, "missing 1 required positional argument: 'params'"),
     "no h, params by name": (G, (X,), {"params": PG}, "missing 1 required positional argument: 'input_h'"),
     "no h, and a bool": (G, (X, PG, True), {}, r"^Invalid params: <class 'bool'>, expecting a NumPy"),
@@ -109,7 +109,7 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     with pytest.raises(TypeError) as caught:
         call(keywords)
     refused, *hints, taken = str(caught.value).split("; ")
-    assert refused.endswith(f"got an unexpected keyword argument '{name}'")
+    assert f"got an unexpected keyword argument '{name}'" in refused
     assert [text.partition(": ")[0] for text in hints] == ([name] if hint else [])
     assert hint in "".join(hints)
     first = "input_data, input_h" if "op's call" in what else "inputs, initial_state=None"
