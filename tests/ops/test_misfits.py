@@ -19,7 +19,7 @@ MISFITS = {
     "an LSTM's call with zeros": (G, (X, None, None, PG), {}, r"_c, its arrays are \(input_data, input_h, params\)$"),
     "an LSTM's call to the end": (G, (X, H, H, PG, False), {}, r"takes from 4 to 5 positional arguments but 6 were"),
     "an LSTM's call, params by name": (G, (X, None, H), {"params": PG}, "got multiple values for argument 'params'"),
-    "c by name": (G, (X, H, PG), {"input_c": H}, "keyword argument 'input_c'.*; input_c: only an LSTM has a cell state"),
+    "c by name": (G, (X, H, PG), {"input_c": H}, "keyword argument 'input_c'.*; input_c: only an LSTM has a cell"),
     "no h": (G, (X, PG), {}, "missing 1 required positional argument: 'params'"),
     "no h, params by name": (G, (X,), {"params": PG}, "missing 1 required positional argument: 'input_h'"),
     "no h, and a bool": (G, (X, PG, True), {}, r"^Invalid params: <class 'bool'>, expecting a NumPy"),
