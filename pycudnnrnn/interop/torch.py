@@ -461,6 +461,8 @@ def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
         got = f"{tuple(batch_sizes.shape)} of {kind[0]} on {kind[1]}"
         raise TorchArgumentError("batch_sizes", "an int64 tensor on the CPU, one number per step", got)
     count: int = int(batch_sizes[0]) if order is None else order.size(0)
+    if order is None and not torch.compiler.is_compiling() and count < 0:  # the operator checks the rest
+        raise TorchArgumentError("batch_sizes", "numbers from 0 on", count)
     return count
 
 
