@@ -7,6 +7,7 @@ from typing import Any
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.ops._forward import shapes
 from pycudnnrnn.spec import Direction
 
 States = tuple[Any, ...]
@@ -58,5 +59,4 @@ class Stream:
         self.states = self._initial
 
     def __repr__(self) -> str:
-        states = "zeros" if self.states is None else ", ".join(str([*state.shape]) for state in self.states)
-        return f"<Stream of a {self._what}; states {states}>"
+        return f"<Stream of a {self._what}; {shapes(self, ('states',)) or 'states zeros'}>"
