@@ -20,6 +20,7 @@ import sys
 import tempfile
 import traceback
 import warnings
+from types import SimpleNamespace
 
 import filelock
 import pytest
@@ -67,7 +68,7 @@ def take_away(system):
     if windows:
         os.O_BINARY = 0
         os.add_dll_directory = lambda path: contextlib.nullcontext()
-        ctypes.WinDLL = lambda name: FakeKernel()
+        ctypes.WinDLL = lambda name: kernel({})
         filelock.FileLock = NoLock  # filelock's own asks for fcntl here, and for msvcrt there
         for name in ("replace", "rename", "unlink", "remove"):
             setattr(os, name, functools.partial(refuse_if_open, getattr(os, name)))
@@ -87,15 +88,18 @@ class NoLock:
         pass
 
 
-class FakeKernel:
-    """kernel32 of a process that has loaded no cuDNN."""
+def kernel(loaded):
+    """kernel32 of a process with these DLLs, as far as it is asked."""
+    names = list(loaded)
 
-    class GetModuleHandleW:
-        def __new__(cls, name):
-            return None
+    def handle(name):
+        return names.index(name) + 1 if name in names else None
 
-    class GetModuleFileNameW:
-        pass
+    def file_name(module, buffer, size):
+        assert size == len(buffer)
+        buffer.value = loaded[names[module - 1]]
+
+    return SimpleNamespace(GetModuleHandleW=handle, GetModuleFileNameW=file_name)
 
 
 def refuse_if_open(function, *paths, **options):

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -54,7 +53,7 @@ def windows(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.setattr(_discovery.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     monkeypatch.setattr(_discovery.site, "ENABLE_USER_SITE", False)
-    monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: play.FakeKernel(), raising=False)
+    monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: play.kernel({}), raising=False)
     return tmp_path
 
 
@@ -90,22 +89,8 @@ def test_windows_libraries_are_found_where_installers_put_them(windows, monkeypa
     (info / "RECORD").write_text("nvidia/cudnn/bin/cudnn_ops64_9.dll,,\nnvidia/cudnn/bin/cudnn64_9.dll,,\n")
     wins("wheel nvidia-cudnn-cu13", wheel)
     loaded = windows / "torch" / "lib" / "cudnn64_9.dll"
-    monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: kernel({"cudnn64_9.dll": str(loaded)}))
+    monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: play.kernel({"cudnn64_9.dll": str(loaded)}))
     wins("already loaded", loaded)
-
-
-def kernel(loaded):
-    """kernel32 of a process with these DLLs, as far as it is asked."""
-    names = list(loaded)
-
-    def handle(name):
-        return names.index(name) + 1 if name in names else None
-
-    def file_name(module, buffer, size):
-        assert size == len(buffer)
-        buffer.value = loaded[names[module - 1]]
-
-    return SimpleNamespace(GetModuleHandleW=handle, GetModuleFileNameW=file_name)
 
 
 @pytest.mark.parametrize(("major", "version"), [(9, 92800), (8, 8907)])
@@ -133,7 +118,7 @@ def test_windows_sub_libraries_are_opened_first_and_their_folder_stays_known(win
     monkeypatch.setattr(os, "add_dll_directory", folders.append, raising=False)
     found = _discovery.open_library(Candidate(files[-1], "argument"))
     assert (found.version, found.parts, opened, folders) == (version, tuple(files[:-1]), names, [str(windows / "bin")])
-    mixed = kernel({files[0].name: "C:/other/" + files[0].name})
+    mixed = play.kernel({files[0].name: "C:/other/" + files[0].name})
     monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: mixed)
     with pytest.raises(_discovery.EngineError, match="is already loaded in this process, and two of them would mix"):
         _discovery.open_library(Candidate(files[-1], "argument"))
