@@ -222,7 +222,8 @@ def comparison(rows: Sequence[Record], ours: str) -> str:
         lines.setdefault(key, {})[row["competitor"]] = row
     body = []
     for key, line in lines.items():
-        body.append((*key, *(_cell(line, ours, name) for name in (ours, *names))))
+        if any(row["status"] == "ok" for row in line.values()):  # `without` lists the others
+            body.append((*key, *(_cell(line, ours, name) for name in (ours, *names))))
     note = f"microseconds, median; in brackets the time of {ours} divided by it."
     if any(HOST_TIMED in cell for line in body for cell in map(str, line)):
         note += f" {HOST_TIMED}: timed by the host's clock, waiting included; the others by events on the GPU."

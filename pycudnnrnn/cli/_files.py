@@ -82,20 +82,29 @@ class FileOrCheckpoint(click.Path):
         return path if path.is_dir() or _paths.is_one(path) else super().convert(value, param, ctx)
 
 
-def write(path: Path, format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> None:
-    """Write a file by its suffix, atomically: the old file is kept until the new one is on the disk.
+def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:
+    """Return the bytes of a file. None: a TensorFlow checkpoint, the other formats without an image are no target.
 
     `model` is the `Canonical` from which a .onnx file is made.
 
     Raises:
-        PycudnnrnnError: the format cannot hold this framework's arrays, or the path takes no file.
+        PycudnnrnnError: the format cannot hold this framework's arrays, or needs a package that is not installed.
     """
-    image = FILE_FORMATS[format_of].image
+    made = FILE_FORMATS[format_of].image
+    return made and made(arrays, framework, model)
+
+
+def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
+    """Write a file atomically, from its image: the old file is kept until the new one is on the disk.
+
+    Raises:
+        PycudnnrnnError: the path takes no file.
+    """
     try:
-        if image is None:  # a TensorFlow checkpoint: other formats that are only read are no target
+        if image is None:
             _bundle.write(_prefix(path), arrays)
         else:
-            _atomic.write_atomically(path, image(arrays, framework, model))
+            _atomic.write_atomically(path, image)
     except OSError as error:
         raise PycudnnrnnError(_cannot_write(path, error)) from error
 

@@ -98,7 +98,7 @@ def _items(found: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+    return "" if value is None else f"{value:.3g}"
 
 
 def _short(value: Any) -> str:

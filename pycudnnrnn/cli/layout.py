@@ -39,6 +39,8 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
       pycudnnrnn layout gru 1 76 300 --json | jq '.regions[].offset'
       pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --queried
     """  # noqa: D301  click reads the \b
+    if output is not None and output.suffix not in {".png", ".svg", ".pdf"}:
+        raise click.UsageError(f"--output has to end in .png, .svg or .pdf, got {output.name!r}")
     predicted = arithmetic_layout(spec)
     asked = ops.from_spec(spec).layout("cuda") if queried else None
     if output is not None:
@@ -51,7 +53,7 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     out = console()
     nbytes = predicted.size * spec.dtype.itemsize
     out.say(repr(spec))
-    out.say(f"by arithmetic: {predicted.size:,} elements, {nbytes:,} bytes")
+    out.say(f"computed: {predicted.size:,} elements, {nbytes:,} bytes")
     columns: list[str] = [*COLUMNS]
     rows: list[list[Any]] = [[*row(region)] for region in predicted.regions]
     if asked is not None:

@@ -75,7 +75,7 @@ def test_a_layout_in_python_prints_the_same_rows(run):
         (["gru", "1", "8", "4", "--num-proj", "3"], 2, "only the LSTM projects"),
         (["lstm", "1", "8", "4", "--cell-clip", "big"], 2, "neither a number"),
         (["lstm", "1", "8", "4", "--dropout", "0.5"], 2, "No such option"),
-        (["lstm", "1", "8", "4", "--output", "a.bmp"], 1, "'.png', '.svg' or '.pdf'"),
+        (["lstm", "1", "8", "4", "--output", "a.bmp"], 2, "end in .png, .svg or .pdf, got 'a.bmp'"),
         (["lstm", "1", "8", "4", "--output", "nowhere/a.png"], 1, "nowhere/a.png"),
         (["lstm", "65", "8", "4", "--output", "a.png"], 1, "from 1 to 64"),
         (

@@ -1,6 +1,7 @@
 """`pycudnnrnn convert` on what this package wrote itself: a checkpoint says what it holds, and so does a conversion."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -85,5 +86,13 @@ def test_a_file_that_was_converted_says_whose_arrays_it_holds(run, tmp_path):
     for metadata in ({}, {"format": "pt"}, {"framework": "pycudnnrnn"}, {"framework": "theano"}):
         save_file(arrays, tmp_path / "theirs.safetensors", metadata)
         code, _, err = run("convert", "theirs.safetensors", "own.pt", "--force")
-        assert (code, "does not record the framework of its arrays: pass --from" in err) == (2, True)
+        assert (code, "the framework of its arrays: pass --from (pytorch, by its names)" in err) == (2, True)
         assert run("convert", "theirs.safetensors", "own.pt", "--force", "--from", "pytorch")[0] == 0
+
+
+def test_a_format_whose_package_is_missing_is_refused_before_anything_is_printed(run, tmp_path, monkeypatch):
+    checkpoint.save(tmp_path / "own.safetensors", built(CudnnGRU))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, out, err = run("convert", "own.safetensors", "own.pt")
+    assert (code, out) == (1, "")
+    assert "writing a .pt file needs torch, which is not installed" in err

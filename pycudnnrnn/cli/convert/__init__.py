@@ -80,6 +80,7 @@ def convert(
     if framework == own.NAME:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
+    image = _files.image(target_format, target_framework, arrays, c)
     out = console()
     if not as_json:
         out.say(f"{source}: {c.spec!r}")
@@ -89,7 +90,7 @@ def convert(
         for verdict in verdicts:
             out.say(f"verify: {verdict}")
     if not dry_run:
-        _files.write(target, target_format, target_framework, arrays, c)
+        _files.write(target, image, arrays)
     if as_json:
         echo_json({
             "source": str(source), "from": framework, "target": str(target), "to": target_framework,
@@ -137,7 +138,8 @@ def open_source(
         elif framework in FRAMEWORKS:
             to_canonical = getattr(converters, framework).to_canonical
         else:
-            raise _says_nothing(path, "--from")
+            torchs = any(name.endswith("weight_ih_l0") for name in found.arrays)
+            raise _says_nothing(path, "--from (pytorch, by its names)" if torchs else "--from")
         given = options_of(to_canonical, options, "-s")
     return framework, found.arrays, _converted(to_canonical, found.arrays, found.keywords | given)
 
