@@ -16,7 +16,7 @@ from pycudnnrnn.testing.strategies import make_problem, sequence_lengths, specs
 from tests.helpers.algorithms import DYNAMIC, SMALL_H, STANDARD, STATIC, gru
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import host
-from tests.stand_in.problem import on_device, run
+from tests.stand_in.problem import on_device, run_on
 
 NOT_SUPPORTED, EXECUTION_FAILED = 3000, 5000
 
@@ -31,7 +31,7 @@ def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
     plan = op.prepare(3, 2, is_training=training, device="cuda:0")
     assert (plan.algo, plan.math_type) == (fastest, "fma")
     played.ran.clear()
-    found = run(problem, on_device(device, problem))
+    found = run_on(device, problem)
     assert all(np.array_equal(value, found[name]) for name, value in problem.results().items())
     if training:
         assert played.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
@@ -118,9 +118,7 @@ def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_sh
 def test_measuring_does_not_move_the_models_dropout(play):
     _, _, device = play()
     auto, plain = gru(dropout=0.5, seed=3, dtype="float64"), ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3, dtype="float64")
-    problem = make_problem(auto, 3, 2, None, seed=1)
-    twin = make_problem(plain, 3, 2, None, seed=1)
     for _ in range(2):
-        found, expected = run(problem, on_device(device, problem)), run(twin, on_device(device, twin))
+        found, expected = (run_on(device, make_problem(op, 3, 2, None, seed=1)) for op in (auto, plain))
         assert all(np.array_equal(value, expected[name]) for name, value in found.items())
     assert auto.dropout_state("cuda:0").position == 2

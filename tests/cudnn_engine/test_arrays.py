@@ -6,6 +6,7 @@ in DLPack's place. So this shows what is asked of whom, and on which stream; tes
 themselves.
 """
 
+import dataclasses
 import sys
 import types
 
@@ -19,6 +20,7 @@ import torch
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers import kinds
 from tests.stand_in.host_device import HostDevice, host, imported
 
 TORCH_STREAM = 0x7700
@@ -35,7 +37,7 @@ class CudaTensor(torch.Tensor):
 
 
 class JaxCudaArray:
-    """What is asked of a JAX array, around a CuPy one."""
+    """What is asked of a JAX array, around a CuPy one; a copy in JAX's own memory is not there at once."""
 
     def __init__(self, array, memory="not JAX's"):
         self.array, self.dtype, self.shape, self.ndim = array, array.dtype, array.shape, array.ndim
@@ -53,17 +55,13 @@ class JaxCudaArray:
     def view(self, dtype):
         return JaxCudaArray(self.array.view(dtype), self.memory)
 
+    def copied(self):
+        return JaxCudaArray(HostDevice().from_host(host(self.array)), "JAX's, on its way")
 
-def jax_copy(array):
-    """A copy in JAX's own memory, which is not there at once."""
-    copy = HostDevice().from_host(host(array.array))
-    return JaxCudaArray(copy, "JAX's, on its way")
-
-
-def done(array):
-    assert array.memory == "JAX's, on its way"
-    array.memory = "JAX's"
-    return array
+    def done(self):
+        assert self.memory == "JAX's, on its way"
+        self.memory = "JAX's"
+        return self
 
 
 def tensor_over(array):
@@ -75,20 +73,15 @@ def played(play, monkeypatch):
     """A shim and its device, with ways between CuPy and the stand-ins."""
     shim, _, device = play()
 
-    def into_cupy(array):
-        if isinstance(array, JaxCudaArray):
-            return array.array
-        return imported(array)
-
     fake = types.SimpleNamespace(
         Array=JaxCudaArray,
         core=types.SimpleNamespace(Tracer=()),
         enable_x64=jax.enable_x64,
         dlpack=types.SimpleNamespace(from_dlpack=JaxCudaArray),
-        numpy=types.SimpleNamespace(copy=jax_copy),
-        block_until_ready=done,
+        numpy=types.SimpleNamespace(copy=JaxCudaArray.copied),
+        block_until_ready=JaxCudaArray.done,
     )
-    monkeypatch.setattr(cupy, "from_dlpack", into_cupy)
+    monkeypatch.setattr(cupy, "from_dlpack", lambda a: a.array if isinstance(a, JaxCudaArray) else imported(a))
     monkeypatch.setattr(torch, "from_dlpack", tensor_over)
     monkeypatch.setattr(
         torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=TORCH_STREAM + index)
@@ -100,15 +93,12 @@ def played(play, monkeypatch):
 def put(device, kind, array):
     if kind == "torch" and array.dtype == ml_dtypes.bfloat16:
         return tensor_over(device.from_host(array.view("i2"))).view(torch.bfloat16)
-    native = device.from_host(array)
-    return {"cupy": lambda: native, "torch": lambda: tensor_over(native), "jax": lambda: JaxCudaArray(native)}[kind]()
+    return {"cupy": lambda native: native, "torch": tensor_over, "jax": JaxCudaArray}[kind](device.from_host(array))
 
 
 def get(array):
     if isinstance(array, torch.Tensor):
-        narrow = array.dtype == torch.bfloat16
-        plain = array.as_subclass(torch.Tensor)
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if narrow else plain.numpy()
+        return kinds.get(array.as_subclass(torch.Tensor))
     return host(array.array if isinstance(array, JaxCudaArray) else array)
 
 
@@ -123,12 +113,7 @@ def problem_of(dtype="float32"):
 def run(device, problem, kind, others=None, only=NAMES):
     """Forward and backward: what came out, by name. Those of `only` are of kind `others`."""
     given = {name: put(device, others if others and name in only else kind, getattr(problem, name)) for name in NAMES}
-    fwd = problem.op.forward(given["x"], given["hx"], given["cx"], given["params"], sequence_lengths=problem.lengths)
-    grads = fwd.backward(given["dy"], given["dhy"], given["dcy"])
-    return {
-        "output": fwd.output, "output_h": fwd.output_h, "output_c": fwd.output_c,
-        "input": grads.input, "input_h": grads.input_h, "input_c": grads.input_c, "params": grads.params,
-    }  # fmt: skip
+    return dataclasses.replace(problem, **given).results()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -138,9 +123,7 @@ def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(p
     shim, device = played
     problem = problem_of(dtype)
     found = run(device, problem, kind)
-    fwd = problem.forward()
-    grads = fwd.backward(*problem.upstream())
-    expected = {"output": fwd.output, "input": grads.input, "input_c": grads.input_c, "params": grads.params}
+    expected = problem.results()
     memory = {(m.address, m.address + m.nbytes) for m in device.allocations}
     for name, array in found.items():
         assert is_a(kind, array), name

@@ -66,30 +66,24 @@ def test_a_call_is_made_where_its_arrays_are(play, name):
         assert device.here == OTHER
 
 
-@pytest.fixture
-def elsewhere(play, monkeypatch):
-    """A device whose arrays CuPy's functions take, while another one is current."""
-    _, _, device = play()
-    monkeypatch.setitem(sys.modules, "cupy", use_host_cupy(device))
-    with device.where(OTHER):
-        yield device
-        assert device.here == OTHER
-
-
 def same(*pairs):
     for found, expected in pairs:
         assert np.array_equal(host(found), host(expected))
 
 
-def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(elsewhere):
-    layer = CudnnLSTM(2, 3, dtype="float64", device="cuda:0", seed=1)
-    layer.build((None, None, 4))
-    starting = host(layer.params).copy()
-    layer.to(dtype="float32")
-    same((layer.params, starting.astype("f4")))
-    layer.params = 2 * starting
-    same((layer.params, (2 * starting).astype("f4")), (layer.trainable_variables[0].numpy(), layer.params))
-    same((copy.deepcopy(layer).params, layer.params), (layer.to("cpu").params, (2 * starting).astype("f4")))
+def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(play, monkeypatch):
+    _, _, device = play()
+    monkeypatch.setitem(sys.modules, "cupy", use_host_cupy(device))
+    with device.where(OTHER):
+        layer = CudnnLSTM(2, 3, dtype="float64", device="cuda:0", seed=1)
+        layer.build((None, None, 4))
+        starting = host(layer.params).copy()
+        layer.to(dtype="float32")
+        same((layer.params, starting.astype("f4")))
+        layer.params = 2 * starting
+        same((layer.params, (2 * starting).astype("f4")), (layer.trainable_variables[0].numpy(), layer.params))
+        same((copy.deepcopy(layer).params, layer.params), (layer.to("cpu").params, (2 * starting).astype("f4")))
+        assert device.here == OTHER
 
 
 def put(two, problem, name):

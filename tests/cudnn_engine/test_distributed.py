@@ -98,29 +98,24 @@ def test_where_another_rank_differs_nccl_is_asked_for_nothing(device, rank, colu
 
 
 class Recorded(MPI.Intracomm):
-    """The world of one rank, which notes what had been waited for when it was asked."""
+    """The world of one rank, which notes what it was given and what had been waited for then."""
 
-    def Allreduce(self, sendbuf, recvbuf, op):  # noqa: N802
-        self.device.check_here("an all-reduce")
-        self.noted.append((recvbuf, op, list(self.device.synchronized)))
+    def Allreduce(self, _sendbuf, *given):  # noqa: N802
+        self.device.check_here("a call of MPI")
+        self.noted.append((*given, [stream.ptr for stream in self.device.synchronized]))
 
-    def Bcast(self, buf, root):  # noqa: N802
-        self.device.check_here("a broadcast")
-        self.noted.append((buf, root, list(self.device.synchronized)))
+    def Bcast(self, *given):  # noqa: N802
+        self.Allreduce(None, *given)
 
 
 def test_mpi_is_given_a_device_array_after_what_is_on_its_stream_while_its_device_is_current(device):
     comm = Recorded(MPI.COMM_SELF)
-    comm.device, comm.noted = device, []
+    comm.device, comm.noted, stream = device, [], device.current.ptr
     array = device.from_host(np.arange(6.0).reshape(2, 3))
     device.here = 5
     distributed.all_reduce_gradients(array, comm, reduction="sum")
-    ((given, op, waited_for),) = comm.noted
-    assert given is array
-    assert op == MPI.SUM
-    assert [stream.ptr for stream in waited_for] == [device.current.ptr]
-    comm.noted.clear()
     distributed.broadcast_params(array, comm)
-    ((given, root, waited_for),) = comm.noted
-    assert (given.data.ptr, given.dtype, given.size, root) == (array.data.ptr, "u1", 48, 0)
-    assert len(waited_for) == 2
+    (reduced, op, before), (sent, root, later) = comm.noted
+    assert reduced is array
+    assert (op, before, later) == (MPI.SUM, [stream], [stream] * 2)
+    assert (sent.data.ptr, sent.dtype, sent.size, root) == (array.data.ptr, "u1", 48, 0)

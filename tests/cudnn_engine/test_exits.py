@@ -46,7 +46,6 @@ def forward(lengths=None):
 
 GRAPH = "graph = op.prepare(3, 2, device='cuda:0').capture(arrays['params'])\n"
 SHAPES = {
-    "a forward with its reserve at module level": "fwd = forward()",
     "a plan at module level": "plan = op.prepare(3, 2, is_training=True, device='cuda:0')",
     "descriptors of ragged lengths, a thread's own": "fwd = forward([3, 1])",
     "a graph": GRAPH,
@@ -54,6 +53,18 @@ SHAPES = {
         f"{GRAPH}device.broken[''] = 700\nwith contextlib.suppress(DeviceLostError):\n    graph.replay()"
     ),
     "in a cycle": "cycle = [forward()]; cycle.append(cycle); del cycle; gc.disable()",
+    "in a thread-local": "local = threading.local(); local.fwd = forward()",
+    "made while the interpreter looks for finalizers": (
+        "import weakref\n"
+        "alive = []\n"
+        "class Other:\n    index = 0\n    atexit = property(lambda _: alive.append(forward([3, 1])))\n"
+        "weakref.finalize(Other, print).atexit = False; weakref.finalize._registry[Other()] = Other()"
+    ),
+    "made and freed by a daemon thread": (
+        "ready = threading.Event()\n"
+        "def churn():\n    while True:\n        forward(); ready.set()\n"
+        "threading.Thread(target=churn, daemon=True).start(); ready.wait()"
+    ),
     "a handle of a thread that has ended": "thread = threading.Thread(target=forward); thread.start(); thread.join()",
     "a handle of a daemon thread that sleeps": (
         "ready = threading.Event()\n"

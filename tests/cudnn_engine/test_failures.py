@@ -1,5 +1,8 @@
 """What fails, fails cleanly: each status at each call, each allocation, each bad argument; the next call is right."""
 
+import contextlib
+import itertools
+
 import numpy as np
 import pytest
 
@@ -8,78 +11,54 @@ from pycudnnrnn._libcudnn import cudnnStatus_t
 from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.numpy_memory import until_it_works
 from tests.stand_in.host_device import host
-from tests.stand_in.problem import on_device, run
+from tests.stand_in.problem import on_device, run, run_on
 
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32", direction="bidirectional")
 DROPPING = ops.CudnnGRU(2, 3, 4, dtype="float32", dropout=0.5, seed=1)
 STATUSES = [status for status in cudnnStatus_t if status is not cudnnStatus_t.SUCCESS]
 
 
-def calls_of(play, problem):
-    """Which call comes how often in one forward and backward."""
-    played, _, device = play()
-    run(problem, on_device(device, problem))
-    return dict(played.counts)
+def unchanged(arrays, problem):
+    return all(np.array_equal(host(array), getattr(problem, name)) for name, array in arrays.items())
 
 
 @pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
-def test_each_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play, op):
-    """R9: every status code at the first and the last of each call; inputs unchanged, nothing leaked."""
-    problem = make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5)
-    injected = 0
-    for name, times in calls_of(play, problem).items():
-        if name in {"cudnnGetVersion", "cudnnDestroy"}:
-            continue
-        for nth in sorted({1, times}):
-            for status in [STATUSES[(injected + k) % len(STATUSES)] for k in range(3)]:
-                played, _, device = play()
-                played.fail[name, nth] = int(status)
-                fresh = ops.from_spec(op.spec)
-                trial = make_problem(fresh, 3, 2, [3, 1], seed=5)
-                arrays = on_device(device, trial)
-                before = {key: host(array).copy() for key, array in arrays.items()}
-                with pytest.raises(CudnnError) as caught:
-                    run(trial, arrays)
-                assert (caught.value.function, caught.value.code) == (name, status)
-                assert status.c_name in str(caught.value)
-                assert all(np.array_equal(host(arrays[key]), old) for key, old in before.items())
-                injected += 1
-            found = run(trial, arrays)
-            assert all(np.isfinite(value).all() for value in found.values())
-            if op is LSTM:
-                assert all(np.array_equal(value, trial.results()[key]) for key, value in found.items())
-    assert injected >= 3 * 8
+def test_a_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play, op):
+    """R9: the status codes in turn, at the first and the last of each call; inputs unchanged, nothing leaked."""
+    first, _, device = play()
+    run_on(device, make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5))
+    statuses = itertools.cycle(STATUSES)
+    calls = {(name, nth) for name, times in first.counts.items() for nth in (1, times)}
+    for name, nth in sorted(call for call in calls if call[0] not in {"cudnnGetVersion", "cudnnDestroy"}):
+        played, _, device = play()
+        played.fail[name, nth] = status = next(statuses)
+        problem = make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5)
+        arrays = on_device(device, problem)
+        with pytest.raises(CudnnError, match=status.c_name) as caught:
+            run(problem, arrays)
+        assert (caught.value.function, caught.value.code) == (name, status)
+        assert unchanged(arrays, problem)
+        found = run(problem, arrays)
+        assert all(np.isfinite(value).all() for value in found.values())
+        if op is LSTM:
+            assert all(np.array_equal(value, problem.results()[key]) for key, value in found.items())
+    assert len(calls) > 2 * 6
 
 
 BATCHES = {"one call": (4, None), "a zero length": (4, [3, 0, 2]), "more steps than one call takes": (6, None)}
 
 
-def until_it_works(device, call, check):
-    """Fail allocation N for every N until nothing fails any more; return what came, and how often it failed."""
-    for nth in range(200):
-        device.fail_at = nth
-        try:
-            return call(), nth
-        except MemoryError:
-            device.fail_at = None
-            check()
-        finally:
-            device.fail_at = None
-    raise AssertionError
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("case", BATCHES)
-def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(play, monkeypatch, case, dropout):
+def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(play, monkeypatch, case):
     """A forward has moved no dropout. A backward in parts that has begun says that its reserve is used up."""
     _, engine, device = play()
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 4)
     T, lengths = BATCHES[case]
-    op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=dropout, seed=3)
+    op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=0.5, seed=3)
     problem = make_problem(op, T, 3, lengths, seed=5)
     arrays = on_device(device, problem)
-    before = {key: host(array).copy() for key, array in arrays.items()}
     out = device.from_host(np.full_like(problem.params, 7))
     start = op.dropout_state("cuda:0")
     expected = run(problem, arrays)
@@ -87,29 +66,40 @@ def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(
     op.set_dropout_state(start)
     engine.runtime.compiled.clear()
 
-    def unchanged(state):
-        assert op.dropout_state("cuda:0") == state
-        assert (host(out) == 7).all()
-        assert all(np.array_equal(host(arrays[key]), old) for key, old in before.items())
+    @contextlib.contextmanager
+    def failing(nth):
+        device.fail_at = nth
+        try:
+            yield
+        finally:
+            device.fail_at = None
 
-    given, upstream = (arrays["x"], arrays["hx"], arrays["params"]), (arrays["dy"], arrays["dhy"])
-    fwd, failures = until_it_works(
-        device, lambda: op.forward(*given, sequence_lengths=lengths), lambda: unchanged(start)
+    def failures(call, state):
+        """Let each allocation fail, and look at what may not have changed."""
+
+        def check():
+            assert op.dropout_state("cuda:0") == state
+            assert unchanged(arrays, problem)
+            assert (host(out) == 7).all()
+
+        return until_it_works(call, check, failing)
+
+    upstream = arrays["dy"], arrays["dhy"]
+    fwd, failed = failures(
+        lambda: op.forward(arrays["x"], arrays["hx"], arrays["params"], sequence_lengths=lengths), start
     )
-    assert failures >= 4
-    found, failures = until_it_works(
-        device, lambda: fwd.backward(*upstream, out=out, accumulate=True, retain=True), lambda: unchanged(after)
-    )
-    assert failures >= 4
+    assert failed >= 4
+    found, failed = failures(lambda: fwd.backward(*upstream, out=out, accumulate=True, retain=True), after)
+    assert failed >= 4
     assert np.array_equal(host(found.input), expected["dx"])
     np.testing.assert_allclose(host(out), expected["dparams"] + 7, rtol=1e-12)
     try:
-        found, failures = until_it_works(device, lambda: fwd.backward_data(*upstream), lambda: None)
+        found, failed = until_it_works(lambda: fwd.backward_data(*upstream), lambda: None, failing)
     except StateError:
         assert case != "one call"
     else:
         assert np.array_equal(host(found.input), expected["dx"])
-        assert failures == 3 or case != "one call", "two gradients and the workspace"
+        assert failed == 3 or case != "one call", "two gradients and the workspace"
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["one call", "in parts"])

@@ -1,5 +1,7 @@
 """Lengths are no part of what is prepared: new ones set two descriptors, and ask, make and send nothing."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.prepared import Prepared
 from tests.stand_in import shim
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run, run_on
@@ -17,22 +20,13 @@ BATCHES = ([4, 2, 1], [1, 4, 3], [3, 3, 2], [4, 4, 4], [2, 1, 1])
 
 
 @pytest.fixture
-def counted(monkeypatch):
-    """Count what is made, and how often lengths are set."""
-    counts = {"made": [], "set": 0}
-    init, set_lengths = owned.Owned.__init__, RNNDataDescriptor.set_lengths
-
-    def made(self, *arguments):
-        counts["made"].append(type(self).__name__)
-        init(self, *arguments)
-
-    def lengths(self, values):
-        counts["set"] += 1
-        set_lengths(self, values)
-
-    monkeypatch.setattr(owned.Owned, "__init__", made)
-    monkeypatch.setattr(RNNDataDescriptor, "set_lengths", lengths)
-    return counts
+def made(monkeypatch):
+    """The native objects that are made, and the lengths that are set, by name."""
+    names = []
+    for kind, what in ((owned.Owned, "__init__"), (RNNDataDescriptor, "set_lengths")):
+        real = getattr(kind, what)
+        monkeypatch.setattr(kind, what, lambda *a, real=real, what=what: names.append(what) or real(*a))
+    return names
 
 
 def queries(played):
@@ -45,40 +39,33 @@ def differing(found, expected):
 
 
 @pytest.mark.parametrize("time_major", [True, False])
-def test_new_lengths_set_two_descriptors_and_ask_and_make_nothing(play, counted, time_major):
+def test_new_lengths_set_two_descriptors_and_ask_and_make_nothing(play, made, time_major):
     played, _, device = play()
     problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES)]
     for problem in problems:  # once each, so that batches of equal lengths are compiled as well
         run_on(device, problem, time_major=time_major)
     played.calls.clear()
-    counted["made"].clear()
     for problem in problems:
-        counted["set"] = 0
         arrays = on_device(device, problem, time_major)
-        found = run(problem, arrays, time_major=time_major)
-        assert differing(found, problem.results()) == []
-        assert counted["set"] == (0 if problem.lengths == [4, 4, 4] else 2), "x's and y's, in the forward"
-        run(problem, arrays, time_major=time_major)
-        assert counted["set"] == (0 if problem.lengths == [4, 4, 4] else 2), "the same lengths again set nothing"
-    assert counted["made"] == []
+        for expected in ([] if problem.lengths == [4, 4, 4] else ["set_lengths"] * 2, []):
+            made.clear()
+            assert differing(run(problem, arrays, time_major=time_major), problem.results()) == []
+            assert made == expected, "x's and y's; the same lengths again set nothing"
     assert queries(played) == []
     assert not played.complaints
 
 
-def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(play, counted):
+def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(play):
     played, engine, device = play()
     problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES[:3])]
-    plans = [LSTM.prepare(4, 3, is_training=True, sequence_lengths=p.lengths, device="cuda:0") for p in problems]
+    way = types.SimpleNamespace(put=device.from_host, get=host)
+    prepared = [Prepared(way, problem=problem, device="cuda:0") for problem in problems]
     assert len(engine.runtime.compiled.values()) == 1
-    assert len({plan.reserve_nbytes for plan in plans}) == 1
+    assert len({one.plan.reserve_nbytes for one in prepared}) == 1
     played.calls.clear()
-    for _ in range(2):
-        for problem, plan in zip(problems, plans, strict=True):
-            a = on_device(device, problem)
-            y, hy, cy = device.copy(a["dy"]), device.copy(a["hx"]), device.copy(a["cx"])
-            reserve = device.empty((plan.reserve_nbytes,), np.dtype("u1"))
-            plan.forward(a["params"], a["x"], a["hx"], a["cx"], y, hy, cy, reserve)
-            assert np.array_equal(host(y), problem.results()["y"])
+    for one in prepared * 2:
+        one.forward()
+        assert np.array_equal(host(one.y), one.problem.results()["y"])
     assert queries(played) == []
 
 

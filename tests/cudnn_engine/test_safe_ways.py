@@ -1,5 +1,6 @@
 """What cuDNN's documents leave open, nothing relies on: there the stand-in refuses, or leaves undone."""
 
+import contextlib
 import types
 
 import numpy as np
@@ -15,7 +16,7 @@ from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.prepared import Prepared
 from tests.stand_in.host_device import host
-from tests.stand_in.problem import on_device, run
+from tests.stand_in.problem import on_device, run, run_on
 
 RAGGED = [4, 1, 3]
 
@@ -62,18 +63,14 @@ def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(p
         op.prepare(2, 1, device="cuda:0")
         op.memory(2, 1, False, device="cuda:0")
         problem = make_problem(op, 2, 1, None, seed=0)
-        arrays = on_device(device, problem)
-        states = (arrays["hx"], arrays["cx"]) if kind == "lstm" else (arrays["hx"],)
         calls = [
             lambda op=op: op.prepare(2, 1, is_training=True, device="cuda:0"),
             lambda op=op: op.memory(2, 1, True, device="cuda:0"),
-            lambda op=op, a=arrays, states=states: op.forward(a["x"], *states, a["params"]),
+            lambda problem=problem: run_on(device, problem),
         ]
+        text = f"num_units: {units}, expecting at most {most} in training"
         for call in calls:
-            if units == most:
-                call()
-                continue
-            with pytest.raises(ArgumentError, match=rf"num_units: {units}, expecting at most {most} in training"):
+            with contextlib.nullcontext() if units == most else pytest.raises(ArgumentError, match=text):
                 call()
     assert not played.complaints
 

@@ -78,10 +78,13 @@ NAMES = pytest.mark.parametrize("name", ["plan", "graph", "dropout"])
 
 
 @pytest.mark.parametrize("name", ["graph", "dropout"])
-def test_memory_is_used_by_one_stream_after_another_and_given_back_after_the_last(owners, name):
-    device, owner = owners.device, owners.made(name)
+def test_memory_is_used_by_one_stream_after_another_and_given_back_after_the_last(owners, name, monkeypatch):
+    device, owner, launches = owners.device, owners.made(name), owners.played.launches
     home, first, second = device.current, Stream(), Stream()
+    before, at, wait = len(launches), [], device.wait
+    monkeypatch.setattr(device, "wait", lambda *streams: at.append(len(launches)) or wait(*streams))
     owners.use_on(first, owner)
+    assert at == [before], "it waits before it launches"
     owners.use_on(first, owner)
     assert device.waits == [(first, home)], "earlier work there may still use the memory"
     owners.use_on(second, owner)
@@ -89,16 +92,6 @@ def test_memory_is_used_by_one_stream_after_another_and_given_back_after_the_las
     owner.clear()
     gc.collect()
     assert device.waits == [(first, home), (second, first), (home, second)]
-
-
-@NAMES
-def test_a_stream_waits_before_it_launches(owners, name, monkeypatch):
-    owner, launches = owners.made(name), owners.played.launches
-    before, at, wait = len(launches), [], owners.device.wait
-    monkeypatch.setattr(owners.device, "wait", lambda *streams: at.append(len(launches)) or wait(*streams))
-    owners.use_on(Stream(), owner)
-    assert at == [before]
-    assert len(launches) > before
 
 
 @pytest.mark.parametrize("which", ["home", "last"])

@@ -14,6 +14,8 @@ from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import torch as ours
 from tests.stand_in.torch_on_cpu import equal, first_seed, make, on_numpy, step
 
+F64 = torch.float64
+
 
 def seedings(played):
     """The calls that wrote random states: their streams' addresses."""
@@ -34,37 +36,28 @@ def test_a_hundred_steps_seed_cudnn_once_and_each_has_masks_of_its_own(played):
     assert len({found[k][0].numpy().tobytes() for k in range(100)}) == 100
 
 
-def forwards(count, batch=3):
-    return lambda _, module, x: outputs(module, x[:, :batch], count)
-
-
-def drawn(played, module, x):
-    torch.randint(2**63 - 1, ())
-    outputs(module, x, 9)
-
-
-def an_offset(played, module, x):
-    drawn(played, module, x)
+def seed(_):
     torch.manual_seed(5)
-    played.generator.set_offset(4000)
 
 
-def a_state(played, module, x):
-    torch.manual_seed(6)
-    outputs(module, x, 2)
-    played.generator.set_state((5, played.generator.get_offset()))
+def set_an_offset(generator):
+    torch.manual_seed(5)
+    generator.set_offset(4000)
+
+
+def set_a_state(generator):
+    generator.set_state((5, generator.get_offset()))
     torch.default_generator.manual_seed(5)
 
 
 PASTS = {
-    # the seed of what ran before; what it was; whether torch's seed is set after it
-    "the same": (5, forwards(3), True),
-    "more than is kept": (5, forwards(2 * KEPT_MAX), True),
-    "another batch": (5, forwards(9, batch=2), True),
-    "another number": (6, forwards(9), True),
-    "the same seeds from the second on": (5, drawn, True),
-    "an offset of the device's generator": (5, an_offset, False),
-    "a state of the device's generator": (5, a_state, False),
+    # the seed of what ran before, how many forwards of how many sequences, and how the generator is set then
+    "the same": (5, 3, 3, seed),
+    "more than is kept": (5, 2 * KEPT_MAX, 3, seed),
+    "another batch": (5, 9, 2, seed),
+    "another number": (6, 9, 3, seed),
+    "an offset of the device's generator": (5, 9, 3, set_an_offset),
+    "a state of the device's generator": (6, 2, 3, set_a_state),
 }
 
 
@@ -72,11 +65,10 @@ PASTS = {
 def test_masks_follow_from_what_ran_since_the_generator_was_set(played, past):
     """Compared with the NumPy engine, whose positions are those of a chain that has begun there."""
     module, x = make(dropout=0.5)
-    chain, (before, ran, is_set) = first_seed(5), PASTS[past]
+    chain, (before, count, batch, begin) = first_seed(5), PASTS[past]
     torch.manual_seed(before)
-    ran(played, module, x)
-    if is_set:
-        torch.manual_seed(5)
+    outputs(module, x[:, :batch], count)
+    begin(played.generator)
     for k, y in enumerate(outputs(module, x, KEPT_MAX + 4)):
         assert torch.equal(y, on_numpy(module, x, run=outputs_of_one, chain=(chain, k)))
 
@@ -88,19 +80,6 @@ def outputs_of_one(module, x):
 # --- activation checkpointing -----------------------------------------------------------------------------------------
 
 
-class Two(torch.nn.Module):
-    """Two RNNs that drop, of different shares; `through` runs each of them."""
-
-    def __init__(self, through):
-        super().__init__()
-        torch.manual_seed(3)
-        self.through, self.first = through, ours.LSTM(4, 6, 2, dropout=0.5, dtype=torch.float64)
-        self.second = ours.GRU(6, 5, 2, dropout=0.25, dtype=torch.float64)
-
-    def forward(self, x):
-        return self.through(self.second, self.through(self.first, x)[0])[0]
-
-
 def plainly(module, x):
     return module(x)
 
@@ -109,25 +88,25 @@ def repeated(module, x, **options):
     return checkpoint(module, x, **{"use_reentrant": False} | options)
 
 
-def gradients(module, count):
-    """The gradients of some steps, in each of which two batches go forward before the backward."""
+def gradients(through, count):
+    """The gradients of some steps by two RNNs, in each of which two batches go forward before the backward."""
+    torch.manual_seed(8)
+    first, second = ours.LSTM(4, 6, 2, dropout=0.5, dtype=F64), ours.GRU(6, 5, 2, dropout=0.25, dtype=F64)
     found = []
     for _ in range(count):
-        module.zero_grad()
-        x = torch.randn(7, 3, 4, dtype=torch.float64, requires_grad=True)
-        (module(x).square().sum() + module(2 * x).sum()).backward()
-        found += [x.grad, *(parameter.grad.clone() for parameter in module.parameters())]
+        x = torch.randn(7, 3, 4, dtype=F64, requires_grad=True)
+        one, other = (through(second, through(first, batch)[0])[0] for batch in (x, 2 * x))
+        (one.square().sum() + other.sum()).backward()
+        found += [x.grad, first.params.grad, second.params.grad]
+        first.params.grad = second.params.grad = None
     return found
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpointing_has_the_gradients_of_the_plain_module(played, reentrant):
-    torch.manual_seed(8)
-    expected = gradients(Two(plainly), 5)
+    expected = gradients(plainly, 5)
     played.calls.clear()
-    torch.manual_seed(8)
-    found = gradients(Two(functools.partial(repeated, use_reentrant=reentrant)), 5)
-    equal(found, expected)
+    equal(gradients(functools.partial(repeated, use_reentrant=reentrant), 5), expected)
     assert len(seedings(played)) == 1, "what runs again leaves the chain where it was"
 
 

@@ -73,12 +73,10 @@ SMALL_H_CASES = [
         for units in (most, most + 1)
     ),
     # get_algo looks at neither layers nor directions nor the batch before it; and batch_first is a transpose to it.
-    (LSTM, 16, 8, F32, {"layers": 3, "bidirectional": True}, (SMALL_H, SMALL_H)),
     (LSTM, 160, 8, F32, {"layers": 2, "dropout": 0.5}, (SMALL_H, STANDARD)),
     (LSTM, 16, 8, F32, {"B": 300, "batch_first": True}, (SMALL_H, SMALL_H)),
     # get_algo: every type but CUDNN_DATA_DOUBLE.
     (LSTM, 16, 8, BF16, {}, (SMALL_H, SMALL_H)),
-    (LSTM, 16, 8, F16, {}, (SMALL_H, SMALL_H)),
     (LSTM, 16, 8, F64, {}, (STANDARD, STANDARD)),
     # get_algo: proj_size != 0, and is_input_packed, also where all lengths are equal.
     (LSTM, 16, 8, F32, {"proj_size": 4}, (STANDARD, STANDARD)),
@@ -94,7 +92,6 @@ STATIC_CASES = [
     # get_algo: CUDNN_DATA_HALF alone.
     (LSTM, 256, 128, F16, {"B": 8}, (STATIC, STATIC)),
     (LSTM, 256, 128, BF16, {"B": 8}, (STANDARD, STANDARD)),
-    (LSTM, 256, 128, F32, {"B": 8}, (STANDARD, STANDARD)),
     # Small H is asked first, in each pass by itself.
     (LSTM, 128, 128, F16, {"B": 8}, (SMALL_H, SMALL_H)),
     (RELU, 384, 128, F16, {"B": 8}, (SMALL_H, STATIC)),
@@ -114,7 +111,6 @@ STATIC_CASES = [
     (RELU, 896, 128, F16, {"B": 88}, (STATIC, STATIC)),
     (RELU, 896, 128, F16, {"B": 96}, (STANDARD, STANDARD)),
     (TANH, 768, 128, F16, {"B": 96}, (STATIC, STATIC)),
-    (TANH, 512, 128, F16, {"B": 12}, (STANDARD, STANDARD)),
     (LSTM, 896, 128, F16, {"B": 96}, (STATIC, STATIC)),
     # ... where multiProcessorCount >= 98 and minor != 6.
     *((LSTM, 256, 128, F16, {"B": 8, "gpu": gpu}, (STATIC, STATIC)) for gpu in (A100, Gpu(8, 0, 98), GB202)),
@@ -123,7 +119,6 @@ STATIC_CASES = [
         for gpu in (Gpu(8, 0, 97), A30, Gpu(8, 6, 128), A40)
     ),
     # ... major == 7: no 7.5; bsize % 16 == 0 but 80 and 112, or 8; and as many steps as the batch is large.
-    (GRU, 256, 128, F16, {"B": 16, "T": 40, "gpu": V100}, (STATIC, STATIC)),
     (GRU, 256, 128, F16, {"B": 16, "T": 40, "gpu": T4}, (STANDARD, STANDARD)),
     (GRU, 256, 128, F16, {"B": 16, "T": 10, "gpu": V100}, (STATIC, STATIC)),
     (GRU, 256, 128, F16, {"B": 16, "T": 9, "gpu": V100}, (STANDARD, STANDARD)),
@@ -154,13 +149,11 @@ def test_each_pass_has_torchs_algorithm(played, monkeypatch, cell, units, width,
     ("dtype", "gpu", "tf32", "expected"),
     [
         # RNNDescriptor::set in ATen/cudnn/Descriptors.h (2.13): half has tensor cores; else allow_tf32 decides.
-        (F16, H200, True, "TENSOR_OP_MATH"),
         (F16, H200, False, "TENSOR_OP_MATH"),
         (BF16, H200, True, "DEFAULT_MATH"),
         (BF16, H200, False, "FMA_MATH"),
         (F32, H200, True, "DEFAULT_MATH"),
         (F32, H200, False, "FMA_MATH"),
-        (F64, H200, True, "DEFAULT_MATH"),
         (F64, H200, False, "FMA_MATH"),
         (F16, V100, False, "TENSOR_OP_MATH"),
         # ... where prop->major >= 7.
@@ -197,16 +190,19 @@ def test_tf32_is_what_torchs_user_says_when_the_call_is_made(played):
         assert {math for _, math, *_ in told(played)} == {expected}, (where, value)
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"batch_first": True}], ids=str)
-def test_two_algorithms_share_one_reserve_that_is_large_enough_for_both(played, options):
-    """The stand-in refuses scratch memory that is smaller than what it has asked for with a descriptor's algorithm."""
-    torch.manual_seed(3)
-    module, x = ours.LSTM(8, 132, 2, **options), torch.randn(3, 2, 8)
+def equal_on_numpy(module, x):
+    """A step has the NumPy engine's numbers, with the same seed of dropout."""
     found = []
     for way in (step, on_numpy):
         torch.manual_seed(4)
         found.append(way(module, x))
     equal(*found)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"batch_first": True}], ids=str)
+def test_two_algorithms_share_one_reserve_that_is_large_enough_for_both(played, options):
+    """The stand-in refuses scratch memory that is smaller than what it has asked for with a descriptor's algorithm."""
+    equal_on_numpy(ours.LSTM(8, 132, 2, **options), torch.randn(3, 2, 8))
     assert {algo for name, algo, _ in played.ran if name == "forward"} == {SMALL_H}
     assert {algo for name, algo, _ in played.ran if name != "forward"} == {STANDARD}
 
@@ -221,11 +217,7 @@ def test_where_cudnn_refuses_torchs_algorithm_the_standard_one_runs(played, func
     """Torch's own module raises there."""
     played.refused[function, SMALL_H] = status
     module, x = make(dtype=F32, dropout=dropout)
-    found = []
-    for way in (step, on_numpy):
-        torch.manual_seed(4)
-        found.append(way(module, x.float()))
-    equal(*found)
+    equal_on_numpy(module, x.float())
     assert {refusal.partition(":")[0] for refusal in played.complaints} == {function}
     played.complaints.clear()
     played.calls.clear()
@@ -246,7 +238,7 @@ def test_where_cudnn_refuses_one_way_both_have_the_standard_algorithm(played):
 def test_params_are_never_read_in_another_layout(played):
     played.layouts[SMALL_H] = PermutedLayoutEngine(1)
     module, x = make(dtype=F32)
-    equal(step(module, x.float()), on_numpy(module, x.float()))
+    equal_on_numpy(module, x.float())
     assert algorithms(played) == (STANDARD, STANDARD)
 
 

@@ -80,12 +80,12 @@ def failing(nth):
         set_handler(before)
 
 
-def until_it_works(call, after_each_failure, most=1000):
+def until_it_works(call, after_each_failure, failing=failing):
     """Let each allocation of a call fail in turn; return what it returns at last, and how many there were."""
-    for nth in range(most):
+    for nth in range(1000):
         try:
             with failing(nth):
                 return call(), nth
         except MemoryError:
             after_each_failure()
-    raise AssertionError(f"more than {most} allocations")
+    raise AssertionError("more than 1000 allocations")
