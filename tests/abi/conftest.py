@@ -104,19 +104,3 @@ def compile_library(tmp_path_factory):
         return built[source, options]
 
     return build
-
-
-@pytest.fixture(scope="session")
-def build_shim(lib, compile_library):
-    """Put C functions in front of the real library's: what the shim does not define falls through to it."""
-
-    def build(folder, source, *options):
-        real = Path(lib.path)
-        for part in map(Path, lib.parts):
-            (folder / part.name).symlink_to(part)
-        linked = ["-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{real.parent}", "-Wl,-soname,libshim.so"]
-        shim = folder / real.name
-        shim.write_bytes(compile_library(source, *options, *linked).read_bytes())
-        return shim
-
-    return build

@@ -110,11 +110,7 @@ def main() -> None:
     complaint = check_with_gcc(include, constants)
     if complaint:
         sys.exit(complaint)
-    lines = [f'"version": {found["version"]}']
-    for section in ("functions", "enums", "macros"):
-        entries = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in found[section].items())
-        lines.append(f'"{section}": {{\n{entries}\n}}')
-    sys.stdout.write("{\n" + ",\n".join(lines) + "\n}\n")
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

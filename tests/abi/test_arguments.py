@@ -27,7 +27,6 @@ OPAQUE = {p.ctype for f in libcudnn.PROTOTYPES.values() for p in f.parameters.va
 def pointer(kind):
     return ctypes.cast(block, kind)
 
-
 def right(kind):
     if isinstance(kind, types.Integer):
         return 1

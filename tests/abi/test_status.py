@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.errors import _HINTS as HINTS
 from pycudnnrnn.errors import CudnnError, EngineError
 from pycudnnrnn.spec import RNNSpec
+from tests.helpers.together import together
 
 
 @pytest.fixture
@@ -23,10 +23,9 @@ def descriptor(lib):
         yield descriptor
 
 
-@pytest.fixture
-def eight(lib):
-    """A library that says it is 8.9.7, for the numbering of its status codes."""
-    return Library(Opened(ctypes.CDLL(None), 8907, Path("/8/libcudnn.so.8"), "test", ()))
+def that_says(version):
+    """A library that has nothing but a version, for the numbering of its status codes."""
+    return Library(Opened(ctypes.CDLL(None), version, Path("/libcudnn.so"), "test", ()))
 
 
 def refuse(lib, descriptor, **wrong):
@@ -43,38 +42,22 @@ def test_the_error_says_which_call_which_status_and_why(lib, descriptor):
     assert error.code == (2000 if lib.version >= 90000 else 3)
     assert error.detail == ("projSize <= 0" if lib.version >= 90000 else "")
     assert f"CUDNN_STATUS_BAD_PARAM ({error.code})" in str(error)
+    later = lib.status_error("cudnnNext", 3000)
+    assert (later.family, later.detail, bool(later.hint)) == ("NOT_SUPPORTED", "", True), "the text does not stay"
 
 
-def test_the_error_stands_without_a_text(lib, descriptor):
-    with pytest.raises(CudnnError) as caught:
-        refuse(lib, descriptor, hidden=4, proj=5)
-    assert (caught.value.family, caught.value.detail) == ("NOT_SUPPORTED", "")
-    assert caught.value.hint
-    with pytest.raises(CudnnError):
-        refuse(lib, descriptor, proj=0)
-    assert lib.status_error("cudnnNext", 3000).detail == "", "the text was read, and does not stay"
+def test_the_text_is_that_of_the_calling_thread(lib):
+    wrongs = [({"proj": 0}, "projSize <= 0"), ({"layers": 0}, "inputSize < 1 || hiddenSize < 1 || numLayers < 1")]
 
-
-def test_the_text_is_that_of_the_calling_thread(lib, descriptor):
-    details = {}
-
-    def fail(wrong, expected):
+    def details(number):
         with RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)) as own:
-            barrier.wait()
             for _ in range(200):
                 with pytest.raises(CudnnError) as caught:
-                    refuse(lib, own, **wrong)
-                details.setdefault(expected, set()).add(caught.value.detail)
+                    refuse(lib, own, **wrongs[number][0])
+                yield caught.value.detail
 
-    barrier = threading.Barrier(2)
-    wrongs = [({"proj": 0}, "projSize <= 0"), ({"layers": 0}, "inputSize < 1 || hiddenSize < 1 || numLayers < 1")]
-    threads = [threading.Thread(target=fail, args=wrong) for wrong in wrongs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    known = {expected: {expected} for _, expected in wrongs}
-    assert details == (known if lib.version >= 90000 else {expected: {""} for expected in known})
+    found = together(2, lambda number: set(details(number)))
+    assert found == [{text if lib.version >= 90000 else ""} for _, text in wrongs]
 
 
 def test_a_handle_without_a_gpu_says_what_to_look_at(lib):
@@ -111,12 +94,12 @@ EIGHT = dict(zip(range(1, 15), [
 ], strict=True))  # fmt: skip
 
 
-def test_every_status_of_8_has_its_name_and_the_family_of_9_and_codes_of_9_mean_nothing(eight):
+def test_every_status_of_8_has_its_name_and_the_family_of_9_and_codes_of_9_mean_nothing():
+    eight, first_of_9 = that_says(8907), that_says(90000)
     errors = {code: eight.status_error("cudnnTest", code) for code in EIGHT}
     assert {code: error.family for code, error in errors.items()} == EIGHT
     assert all((error.code, error.status) == (code, cudnnStatus8_t(code).c_name) for code, error in errors.items())
     assert {eight.status_error("cudnnTest", code).family for code in (15, 2000, 3000, -1)} == {"UNKNOWN"}
-    first_of_9 = Library(Opened(ctypes.CDLL(None), 90000, Path("/9/libcudnn.so.9"), "test", ()))
     assert first_of_9.status_error("cudnnTest", 3000).status == "CUDNN_STATUS_NOT_SUPPORTED"
 
 
