@@ -6,7 +6,6 @@ import signal
 import threading
 
 import numpy as np
-import pytest
 
 from pycudnnrnn import CudnnLSTM, _locks, ops
 
@@ -26,29 +25,6 @@ def forked(work):
         finally:
             os._exit(code)
     return os.waitpid(pid, 0)[1]
-
-
-@contextlib.contextmanager
-def others(count, work):
-    """Let `count` threads work meanwhile; each has worked once before the body runs, and is at it again."""
-    stop, begun = threading.Event(), threading.Barrier(count + 1)
-
-    def loop(number):
-        work(number)
-        begun.wait()
-        while not stop.is_set():
-            work(number)
-
-    threads = [threading.Thread(target=loop, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
 
 
 def everything():
@@ -84,10 +60,3 @@ def test_a_child_finds_every_lock_free_that_another_thread_held():
         done.set()
         thread.join()
     call()
-
-
-@pytest.mark.parametrize("forks", [10, pytest.param(200, marks=pytest.mark.long)])
-def test_children_that_are_forked_beside_busy_threads_compute(forks):
-    call = everything()
-    with others(3, lambda _: call()):
-        assert [forked(call) for _ in range(forks)] == [0] * forks

@@ -116,34 +116,21 @@ def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path):
     (tmp_path / "numba.py").write_text("raise RuntimeError('an ABI of another year')")
     paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths}
-    environment.pop(kernels_in_use.VARIABLE, None)
-
-    def ran(**more):
-        return subprocess.run(
-            [sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=environment | more
-        )
-
-    done = ran()
-    assert (done.returncode, done.stdout) == (0, "(2, 1, 3)\n")
-    assert "RuntimeWarning: the CPU runs without compiled kernels, for numba cannot be used" in done.stderr
-    quiet = ran(PYCUDNNRNN_CPU_KERNELS="numpy")
-    assert (quiet.returncode, quiet.stderr) == (0, "")
-    asked = ran(PYCUDNNRNN_CPU_KERNELS="numba")
-    assert asked.returncode == 1
-    assert "EngineError: numba cannot be used" in asked.stderr
+    expected = {
+        "": (0, "RuntimeWarning: the CPU runs without compiled kernels, for numba cannot be used"),
+        "numba": (1, "EngineError: numba cannot be used"),
+    }
+    for word, (code, text) in expected.items():
+        named = environment | {kernels_in_use.VARIABLE: word}
+        done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=named)
+        assert (done.returncode, done.stdout) == (code, "" if code else "(2, 1, 3)\n")
+        assert text in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("own", "openmp", "count"),
-    [
-        ("3", "2", 3),
-        ("", "2", 2),
-        ("", " 4, 2", 4),
-        ("", "0", 5),
-        ("", "many", 5),
-        ("", "", 5),
-    ],
-)
+ASKED = [("3", "2", 3), ("", "2", 2), ("", " 4, 2", 4), ("", "0", 5), ("", "many", 5), ("", "", 5)]
+
+
+@pytest.mark.parametrize(("own", "openmp", "count"), ASKED)
 def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypatch, own, openmp, count):
     monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 2, 3, 5, 6}, raising=False)
     monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
