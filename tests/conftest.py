@@ -18,6 +18,7 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
+from pycudnnrnn.engines.numpy_engine import kernels_in_use  # noqa: E402
 from tests.helpers.examples import PROFILE  # noqa: E402
 
 # Fixtures are factories here: each example makes what it needs from them.
@@ -33,6 +34,8 @@ settings.load_profile(PROFILE)
 
 def pytest_configure():
     gc.disable()  # until the tests are collected
+    if os.environ.get("PYCUDNNRNN_CPU_KERNELS") == "numba":
+        kernels_in_use.ROWS_MIN = 0  # the batches of tests are small
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the same tests on every machine; what is for a GPU is in tests/gpu
 
 

@@ -65,10 +65,11 @@ def running(monkeypatch):
 
     def chosen(name):
         monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: CHOICES[name])
-        kernels_in_use.cell_of.cache_clear()
+        monkeypatch.setattr(kernels_in_use, "ROWS_MIN", 0)
+        kernels_in_use._cell_of.cache_clear()
 
     yield chosen
-    kernels_in_use.cell_of.cache_clear()
+    kernels_in_use._cell_of.cache_clear()
 
 
 def problem_of(spec, T=7, B=9, lengths=None):

@@ -16,6 +16,7 @@ from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads, vectors
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
+from pycudnnrnn.spec import RNNSpec
 
 pytestmark = pytest.mark.compiled
 
@@ -104,11 +105,22 @@ def test_without_numba_numpys_kernels_run_and_nothing_is_said(monkeypatch):
         kernels_for(monkeypatch, "numba")
 
 
+def test_small_work_and_half_precision_do_without_numba(monkeypatch):
+    monkeypatch.setattr(kernels_in_use, "ROWS_MIN", 32)
+    monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: pytest.fail("numba is imported"))
+    spec, half = RNNSpec("gru", 1, 64, 2), {"dtype": "float16", "compute_dtype": "float16"}
+    for one, rows in ((spec, 31), (spec.replace(num_units=1024, **half), 1000)):
+        assert type(kernels_in_use.cell_of(one, rows)) is CELLS["gru"]
+    for one, rows in ((spec, 32), (spec.replace(num_units=1024), 31)):
+        with pytest.raises(pytest.fail.Exception, match="numba is imported"):
+            kernels_in_use.cell_of(one, rows)
+
+
 BROKEN = """
 import numpy as np
 from pycudnnrnn import ops
 op = ops.CudnnGRU(1, 3, 2)
-print(op.forward(np.ones((2, 1, 2), "f"), None, op.init_params(0)).output.shape)
+print(op.forward(np.ones((32, 1, 2), "f"), None, op.init_params(0)).output.shape)
 """
 
 
@@ -123,7 +135,7 @@ def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path):
     for word, (code, text) in expected.items():
         named = environment | {kernels_in_use.VARIABLE: word}
         done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=named)
-        assert (done.returncode, done.stdout) == (code, "" if code else "(2, 1, 3)\n")
+        assert (done.returncode, done.stdout) == (code, "" if code else "(32, 1, 3)\n")
         assert text in done.stderr
 
 

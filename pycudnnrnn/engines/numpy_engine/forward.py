@@ -35,7 +35,7 @@ def forward(
     """
     spec, schedule, dropout = config.spec, config.schedule, config.dropout
     with nullcontext() if dropout is None else dropout.forward() as masks:
-        dtype, cell = spec.compute_dtype.numpy, cell_of(spec)
+        dtype, cell = spec.compute_dtype.numpy, cell_of(spec, schedule.num_rows)
         weights = load_weights(layout, inputs["params"], spec) if weights is None else weights
         h, c = sorted_states(spec, schedule, inputs.get("hx"), inputs.get("cx"), outs)
         rows = pack(inputs["x"], schedule, dtype)

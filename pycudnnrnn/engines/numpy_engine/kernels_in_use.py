@@ -15,12 +15,17 @@ from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.spec import DType, RNNMode, RNNSpec
 
 VARIABLE: Final = "PYCUDNNRNN_CPU_KERNELS"
-"""Names one of KERNELS; it is read when a process first runs an RNN on the CPU."""
+"""Names one of KERNELS; it is read when a process first runs an RNN on the CPU that is not small."""
 
 KERNELS: Final = ("numba", "numpy")
 
 COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
 """What compiled cells compute in; float16 as a compute dtype stays NumPy's."""
+
+ROWS_MIN: Final = 32
+SMALL_NBYTES: Final = 1 << 20
+"""Batches of fewer packed rows, steps times sequences, through a recurrent matrix of so many bytes at most, take less
+time with NumPy's cells, and do without numba."""
 
 
 class KernelsInUse(NamedTuple):
@@ -60,8 +65,15 @@ def kernels_in_use() -> KernelsInUse:
     return KernelsInUse("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
 
 
+def cell_of(spec: RNNSpec, rows: int) -> cells.Cell:
+    """Return the cell that runs a batch of so many packed rows; it has constants and no state."""
+    return _cell_of(spec, few=rows < ROWS_MIN)
+
+
 @functools.lru_cache(maxsize=256)
-def cell_of(spec: RNNSpec) -> cells.Cell:
-    """Return the cell of a spec; it has constants and no state."""
-    found = kernels_in_use().cells if spec.compute_dtype in COMPILED else cells.CELLS
-    return found[spec.mode](spec)
+def _cell_of(spec: RNNSpec, *, few: bool) -> cells.Cell:
+    numpys = cells.CELLS[spec.mode](spec)
+    small = numpys.width * spec.state_size * spec.compute_dtype.itemsize <= SMALL_NBYTES
+    if (few and small) or spec.compute_dtype not in COMPILED:
+        return numpys
+    return kernels_in_use().cells[spec.mode](spec)

@@ -21,8 +21,9 @@ STEP_NBYTES: Final = 130
 
 def memory(config: CallConfig, params_size: int) -> Memory:
     """Return what a forward takes and, in training, its backward; see `engines.Memory`."""
-    spec, schedule, drops, cell = config.spec, config.schedule, config.dropout is not None, cell_of(config.spec)
+    spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
     rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
+    cell = cell_of(spec, rows)
     inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
     rounded = inner != outer
     state_width = spec.state_size + (spec.num_units if spec.has_cell_state else 0)

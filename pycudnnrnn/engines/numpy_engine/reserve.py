@@ -47,7 +47,8 @@ class NumpyReserve:
     def backward_data(
         self, dy: Array | None, dhy: Array | None, dcy: Array | None, outs: Outs = NO_OUTS
     ) -> tuple[Array, Array, Array | None]:
-        spec, schedule, dtype, cell = self.spec, self.schedule, self.spec.compute_dtype.numpy, cell_of(self.spec)
+        spec, schedule, dtype = self.spec, self.schedule, self.spec.compute_dtype.numpy
+        cell = cell_of(spec, schedule.num_rows)
         dh, dc = sorted_states(spec, schedule, dhy, dcy, outs)
         d_rows = np.zeros((schedule.num_rows, spec.output_size), dtype) if dy is None else pack(dy, schedule, dtype)
         self.touched = True
@@ -66,7 +67,8 @@ class NumpyReserve:
 
     @np.errstate(all="ignore")
     def backward_weights(self, out: Array, *, accumulate: bool) -> None:
-        spec, dtype, cell = self.spec, self.spec.compute_dtype.numpy, cell_of(self.spec)
+        spec, dtype = self.spec, self.spec.compute_dtype.numpy
+        cell = cell_of(spec, self.schedule.num_rows)
         # Memory that runs out on the way must not leave a part added: a second try would add it again.
         total = np.zeros(out.shape, dtype) if accumulate or out.dtype != dtype else out
         if not self.schedule.num_rows or sum(region.size for region in self.layout.regions) < total.size:
@@ -125,7 +127,7 @@ def _arrays(
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
     dtype = spec.compute_dtype.numpy
     for p in range(spec.num_pseudo_layers):
-        for name, width in cell_of(spec).tape_widths().items():
+        for name, width in cell_of(spec, rows).tape_widths().items():
             yield ("tape", p, name), (rows, width), dtype
     for layer in range(1, spec.num_layers):
         yield ("input", layer, ""), (rows, spec.output_size), dtype
