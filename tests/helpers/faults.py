@@ -5,7 +5,9 @@ What SQLite does with its file system: whatever call fails, the data are whole, 
 
 import contextlib
 import io
+import itertools
 import os
+from unittest import mock
 
 CALLS = (
     "open", "write", "fsync", "close", "replace", "unlink", "stat", "lstat", "fstat", "access", "fchmod", "fchown",
@@ -14,34 +16,24 @@ CALLS = (
 """What may be called, with "read" for what a file object reads; whatever is not, costs nothing here."""
 
 
-class Faults:
-    """The calls while this is in force: the one of this number meets `fail`; 0 is the first."""
+@contextlib.contextmanager
+def watching(number, fail):
+    """While this is in force, the call of this number meets `fail`; 0 is the first. Yields the name of that call."""
+    count, failed = itertools.count(), []
 
-    def __init__(self, number, fail):
-        self.number, self.fail, self.count, self.failed = number, fail, 0, None
-
-    def __enter__(self):
-        self._real = {name: getattr(os, name) for name in CALLS}
-        for name, real in self._real.items():
-            setattr(os, name, self._counting(name, real))
-        self._file = io.FileIO
-        io.FileIO = type("FileIO", (io.FileIO,), {"readinto": self._counting("read", io.FileIO.readinto)})
-        return self
-
-    def __exit__(self, *_):
-        for name, real in self._real.items():
-            setattr(os, name, real)
-        io.FileIO = self._file
-
-    def _counting(self, name, real):
+    def counting(name, real):
         def call(*arguments, **keywords):
-            number, self.count = self.count, self.count + 1
-            if number != self.number:
+            if next(count) != number:
                 return real(*arguments, **keywords)
-            self.failed = name
-            return self.fail(name, real, arguments, keywords)
+            failed.append(name)
+            return fail(name, real, arguments, keywords)
 
         return call
+
+    watched = {name: counting(name, getattr(os, name)) for name in CALLS}
+    file = type("FileIO", (io.FileIO,), {"readinto": counting("read", io.FileIO.readinto)})
+    with mock.patch.multiple(os, **watched), mock.patch.object(io, "FileIO", file):
+        yield failed
 
 
 def _error(code, arguments):
@@ -95,15 +87,15 @@ def each(work, fail, most=500):
     """
     for number in range(most):
         raised = None
-        with Faults(number, fail) as faults:
+        with watching(number, fail) as failed:
             try:
                 work()
             except Exception as error:  # noqa: BLE001  whatever it is, the caller of this judges it
                 raised = error
-        if faults.failed is None:
+        if not failed:
             assert raised is None, raised
             return
-        yield faults.failed, raised
+        yield failed[0], raised
     raise AssertionError("there is no end")
 
 
@@ -118,7 +110,7 @@ def killed_at(number, work, after):
                     real(*arguments, **keywords)
                 os.kill(os.getpid(), 9)
 
-            with Faults(number, die):
+            with watching(number, die):
                 work()
         os._exit(0)
     _, status = os.waitpid(child, 0)

@@ -5,16 +5,6 @@ import signal
 import sys
 
 
-@contextlib.contextmanager
-def heeded():
-    """Let Ctrl-C be an interrupt, also in a process that was started without: a shell's background job ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def at_every_moment(call, files, step=1):
     """Interrupt `call` at its first instruction within `files`, then at a later one, and so on until none is left.
 
@@ -39,15 +29,19 @@ def at_every_moment(call, files, step=1):
         frame.f_trace_opcodes = True
         return instruction
 
-    for moment in (None, *range(0, 100_000, step)):
-        left = moment
-        sys.settrace(function)
-        with contextlib.suppress(KeyboardInterrupt), heeded():
-            try:
-                call()
-            finally:
-                sys.settrace(before)
-        yield moment
-        if None not in (moment, left):
-            return
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        for moment in (None, *range(0, 100_000, step)):
+            left = moment
+            sys.settrace(function)
+            with contextlib.suppress(KeyboardInterrupt):
+                try:
+                    call()
+                finally:
+                    sys.settrace(before)
+            yield moment
+            if None not in (moment, left):
+                return
+    finally:
+        signal.signal(signal.SIGINT, kept)
     raise AssertionError("there is no end")

@@ -21,18 +21,11 @@ junk_dicts = st.sampled_from(
 def valid(framework, mode, layers, direction, seed):
     """Return a dict that converts, and the keywords it needs."""
     c = random_canonical(RNNSpec(mode, layers, 4, 3, direction=direction), seed)
-    keywords = {}
-    if framework == "onnx" and mode == "gru":
-        keywords["linear_before_reset"] = 1
-    if framework == "chainer":
-        keywords["bidirectional"] = direction == "bidirectional"
-    if framework == "jax_rnn":
-        keywords = {
-            "input_size": 3,
-            "hidden_size": 4,
-            "num_layers": layers,
-            "bidirectional": direction == "bidirectional",
-        }
-    if framework == "tensorflow" and mode == "rnn_tanh":
-        keywords["activation"] = "tanh"
-    return getattr(convert, framework).from_canonical(c), keywords
+    bidirectional = direction == "bidirectional"
+    keywords = {
+        "onnx": {"linear_before_reset": 1} if mode == "gru" else {},
+        "chainer": {"bidirectional": bidirectional},
+        "jax_rnn": {"input_size": 3, "hidden_size": 4, "num_layers": layers, "bidirectional": bidirectional},
+        "tensorflow": {"activation": "tanh"} if mode == "rnn_tanh" else {},
+    }
+    return getattr(convert, framework).from_canonical(c), keywords.get(framework, {})

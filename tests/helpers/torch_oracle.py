@@ -11,19 +11,14 @@ torch.set_num_threads(1)
 
 def torch_module(spec, weights, biases):
     """Return the nn.LSTM, nn.GRU or nn.RNN that holds canonical weights and double biases."""
+    kind, more = {
+        "lstm": (torch.nn.LSTM, {"proj_size": spec.num_proj or 0}),
+        "gru": (torch.nn.GRU, {}),
+    }.get(spec.mode, (torch.nn.RNN, {"nonlinearity": spec.mode.removeprefix("rnn_")}))
     keywords = {"num_layers": spec.num_layers, "bidirectional": spec.num_dirs == 2, "dtype": torch.float64}
-    sizes = (spec.input_size, spec.num_units)
-    if spec.mode == "lstm":
-        module = torch.nn.LSTM(*sizes, proj_size=spec.num_proj or 0, **keywords)
-    elif spec.mode == "gru":
-        module = torch.nn.GRU(*sizes, **keywords)
-    else:
-        module = torch.nn.RNN(*sizes, nonlinearity=spec.mode.removeprefix("rnn_"), **keywords)
-    parameters = dict(module.named_parameters())
-    with torch.no_grad():
-        for name, value in torch_arrays(spec, weights, biases).items():
-            parameters.pop(name).copy_(torch.from_numpy(value))
-    assert not parameters, "every torch parameter is given a value"
+    module = kind(spec.input_size, spec.num_units, **keywords, **more)
+    arrays = torch_arrays(spec, weights, biases)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     return module
 
 
