@@ -82,6 +82,31 @@ def run(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
+def engine_calls(monkeypatch):
+    """The NumPy engine's calls as they come: name, arguments, keywords and what is returned."""
+    from pycudnnrnn.engines.numpy_engine import engine, plan
+    from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
+
+    calls = []
+
+    def watch(owner, name):
+        method = getattr(owner, name)
+
+        def watched(*arguments, **keywords):
+            found = method(*arguments, **keywords)
+            calls.append((name, arguments, keywords, found))
+            return found
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner in (engine, plan):
+        watch(owner, "forward")
+    for name in ("backward_data", "backward_weights"):
+        watch(NumpyReserve, name)
+    return calls
+
+
+@pytest.fixture
 def patience():
     """Fail where something waits for what never comes."""
 

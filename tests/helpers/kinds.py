@@ -1,5 +1,7 @@
 """Arrays of each CPU library with the same numbers, and the numbers of each, without this package."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -24,6 +26,14 @@ def put(kind, array):
         with jax.enable_x64(True):
             return jnp.array(array)
     return array
+
+
+ARRAYS = ("params", "x", "hx", "cx", "dy", "dhy", "dcy")
+
+
+def on(kind, problem):
+    """A problem with copies of its arrays of a kind."""
+    return dataclasses.replace(problem, **{name: put(kind, getattr(problem, name)) for name in ARRAYS})
 
 
 def get(array):

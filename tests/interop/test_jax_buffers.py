@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
+from pycudnnrnn.engines.numpy_engine import plan
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.passes import INPUTS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.kinds import address
 from tests.helpers.pairwise import pairwise
-from tests.interop.conftest import OWNERS
 from tests.interop.jax_problems import arguments_of, expected_of
 
 OP = ops.CudnnLSTM(2, 8, 8)
@@ -79,7 +80,7 @@ def test_inputs_and_outputs_are_xlas_own_memory(engine_calls):
         return results, pullback(results)
 
     results, gradients = jax.block_until_ready(both(*arguments))
-    calls = {name: (given, keywords) for name, given, keywords in engine_calls}
+    calls = {name: (given, keywords) for name, given, keywords, _ in engine_calls}
     (*_, inputs), keywords = calls["forward"]
     assert_same([inputs[name] for name in INPUTS], arguments)
     assert_same(keywords["outs"], results)
@@ -104,6 +105,9 @@ def test_one_kind_of_call_is_traced_and_compiled_once(platform):
         jax.monitoring.unregister_event_duration_listener(listener)
     assert not compiled
     assert traces._cache_size() == 1
+
+
+OWNERS = {"forward": plan, "backward_data": NumpyReserve, "backward_weights": NumpyReserve}
 
 
 @pytest.mark.parametrize(("where", "platform", "jitted"), pairwise(OWNERS, ["cpu", "host"], [True, False]))

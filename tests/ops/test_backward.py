@@ -58,30 +58,27 @@ def test_weights_come_after_data():
 READ_AGAIN = ["params", "input_data", "input_h", "input_c", "output"]
 
 
+def beside(array, size, shift):
+    """Return a copy of an array, and a buffer of `size` that has one element of it, at either end."""
+    memory = np.zeros(array.size + size - 1)
+    own, out = (memory[: array.size], memory[-size:]) if shift > 0 else (memory[-array.size :], memory[:size])
+    own[:] = array.reshape(-1)
+    return own.reshape(array.shape), out
+
+
 @pytest.mark.parametrize("name", READ_AGAIN)
 @pytest.mark.parametrize("checkpoint_every", [None, 2])
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_the_params_gradient_overlaps_nothing_that_is_read_again(name, checkpoint_every, shift):
     op = ops.CudnnLSTM(2, 3, 4, dtype="float64")
-    x, h, c, params = call_of(op, T=300)
-    arrays = {"params": params, "input_data": x, "input_h": h, "input_c": c}
-    expected = op.forward(x, h, c, params).backward(np.ones((300, 2, 3)))
-    size = arrays["params"].size
-
-    def over(array):
-        """A buffer for the gradient that has one element of the array, at either end of it."""
-        memory = np.zeros(array.size + size - 1)
-        own, out = (memory[: array.size], memory[-size:]) if shift > 0 else (memory[-array.size :], memory[:size])
-        own[:] = array.reshape(-1)
-        return own.reshape(array.shape), out
-
+    arrays = dict(zip(("input_data", "input_h", "input_c", "params"), call_of(op, T=300), strict=True))
+    expected, size = op.forward(*arrays.values()).backward(np.ones((300, 2, 3))), op.params_size()
     if name != "output":
-        arrays[name], out = over(arrays[name])
-    fwd = op.forward(*(arrays[n] for n in READ_AGAIN[1:4]), arrays["params"], checkpoint_every=checkpoint_every)
+        arrays[name], out = beside(arrays[name], size, shift)
+    fwd = op.forward(*arrays.values(), checkpoint_every=checkpoint_every)
     if name == "output":
         out = fwd.output.reshape(-1)[:size] if shift > 0 else fwd.output.reshape(-1)[-size:]
-    text = f"Invalid out: memory that overlaps {name}, expecting a buffer of its own"
-    with pytest.raises(ArgumentError, match=text):
+    with pytest.raises(ArgumentError, match=f"Invalid out: memory that overlaps {name}, expecting a buffer of its own"):
         fwd.backward(np.ones_like(fwd.output), out=out)
     found = fwd.backward(np.ones_like(fwd.output))
     np.testing.assert_allclose(found.params, expected.params, rtol=1e-12, err_msg="something was used up, or written")
