@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from tests.helpers.kinds import problem_of
 from tests.interop.jax_problems import arguments_of, equal, expected_of, loss_of
@@ -119,18 +119,16 @@ def test_states_are_refused_that_are_none():
         return rnn(*arguments, spec=problem.spec, dropout_states=states, **keywords)
 
     expected = r"uint8 of shape \(16,\), as interop.jax.dropout_states makes them for numpy"
-    for wrong in (states[:-1], states[None], states.astype("int32")):
+    for wrong in (states[:-1], states.astype("int32")):
         with pytest.raises(ArgumentError, match=f"Invalid dropout_states: .*, expecting {expected}"):
-            call(wrong)
-        with pytest.raises(ArgumentError, match="Invalid dropout_states"):
             jax.eval_shape(call, wrong)
-    for error, text, wrong in (
-        (ArgumentTypeError, r"dropout_states: <class 'int'>, expecting what interop\.jax", lambda: call(3)),
-        (ArgumentError, "dropout_position: a position, expecting None", lambda: call(states, dropout_position=1)),
-        (ArgumentError, "seed: -1", lambda: dropout_states(problem.spec, -1)),
-        (ArgumentError, "platform: 'tpu'", lambda: dropout_states(problem.spec, platform="tpu")),
+    for text, wrong in (
+        (r"dropout_states: <class 'int'>, expecting what interop\.jax", lambda: call(3)),
+        ("dropout_position: a position, expecting None", lambda: call(states, dropout_position=1)),
+        ("seed: -1", lambda: dropout_states(problem.spec, -1)),
+        ("platform: 'tpu'", lambda: dropout_states(problem.spec, platform="tpu")),
     ):
-        with pytest.raises(error, match=f"Invalid {text}"):
+        with pytest.raises(ArgumentError, match=f"Invalid {text}"):
             wrong()
     with pytest.raises(jax.errors.JaxRuntimeError, match="Invalid position in dropout_states: 18446744073709551615"):
         jax.block_until_ready(jax.jit(call)(jnp.full(16, 255, jnp.uint8)))

@@ -33,11 +33,7 @@ gradient = jax.jit(jax.grad(lambda p: (forward(p) ** 2).sum()))
 """
 
 SHAPES = {
-    "gradients in flight": "works = [gradient(params) for _ in range(4)]",
-    "a loop in flight": (
-        "work = jax.jit(lambda p: jax.lax.scan(lambda p, _: (p - 0.01 * gradient(p), None), p, None, length=20)[0])"
-        "(params)"
-    ),
+    "gradients in flight": "works = [gradient(params) for _ in range(4)]; sys.exit(3)",
     "in flight in an exit handler": "atexit.register(lambda: gradient(params))",
     "left by a thread that has ended": """
 import threading
@@ -49,14 +45,13 @@ thread = threading.Thread(target=lambda: found.append(forward(params * slow(larg
 thread.start()
 thread.join()
 """,
-    "sys.exit with a code": "work = gradient(params); sys.exit(3)",
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("shape", "platform"), list(zip(SHAPES, ["host", "cpu", "host", "cpu", "host"], strict=True)))
+@pytest.mark.parametrize(("shape", "platform"), list(zip(SHAPES, ["host", "cpu", "host"], strict=True)))
 def test_the_interpreter_ends_quietly_with_work_in_flight(shape, platform):
-    expected = 3 if shape == "sys.exit with a code" else 0
+    expected = 3 if "sys.exit" in SHAPES[shape] else 0
     given = f"PLATFORM, COUNT, EXPECTED = {platform!r}, {ENDS}, {expected}\n"
     code = f"{IMPORTS}{given}{FORKS}{WORK}{SHAPES[shape]}\n"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}

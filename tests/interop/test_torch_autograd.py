@@ -101,28 +101,17 @@ def test_nothing_is_kept_and_no_reserve_is_made_where_no_gradient_will_be_asked_
     assert kept_nbytes(lambda: mine(x))[0] == 0
 
 
-def gradient_of(run, x):
-    """Differentiate once, so that it can be differentiated again."""
+def twice(run, x):
+    """Differentiate once, so that it can be differentiated again, and then again."""
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(run(leaf)[0].sum(), leaf, create_graph=True)
-    return gradient.sum().backward()
+    gradient.sum().backward()
 
 
 REFUSED = {
-    "double backward": (gradient_of, EngineError, "double backward"),
-    "a compiled double backward": (
-        lambda run, x: gradient_of(torch.compile(run, backend="aot_eager", fullgraph=True), x),
-        RuntimeError,
-        "double backward",
-    ),
-    "func.grad of func.grad": (
-        lambda run, x: torch.func.grad(lambda z: torch.func.grad(lambda z: run(z)[0].sum())(z).sum())(x),
-        EngineError,
-        "double backward",
-    ),
+    "double backward": (twice, EngineError, "double backward"),
     "jvp": (lambda run, x: torch.func.jvp(lambda z: run(z)[0], (x,), (x,)), NotImplementedError, "jvp"),
     "vmap": (lambda run, x: torch.func.vmap(run)(x[None]), EngineError, "vmap: .* batch axis"),
-    "jacrev": (lambda run, x: torch.func.jacrev(lambda z: run(z)[0])(x), EngineError, "vmap: .* batch axis"),
 }
 
 
@@ -130,7 +119,6 @@ REFUSED = {
 def test_what_has_no_gradient_is_refused_by_name_and_never_zero(what):
     _, mine = make_pair("GRU", 3, 5)
     call, error, text = REFUSED[what]
-    torch.compiler.reset()
     with pytest.raises(error, match=text):
         call(mine, torch.randn(4, 2, 3, dtype=torch.float64))
 
@@ -143,14 +131,10 @@ def test_functional_call_and_func_grad_take_other_weights():
     def loss(params):
         return torch.func.functional_call(mine, {"params": params}, (x,))[0].square().sum()
 
-    with torch.no_grad():
-        for weight in theirs.parameters():
-            weight.mul_(2)
+    theirs.load_state_dict({name: 2 * weight for name, weight in theirs.state_dict().items()})
     theirs(x)[0].square().sum().backward()
     gradient = dict(mine.named_weights(torch.func.grad(loss)(2 * before)))
     assert worst(gradient, gradients(theirs))[0] <= TOLERANCE
-    with pytest.raises(TypeError, match="weight_ih_l0"):
-        torch.func.functional_call(mine, {"weight_ih_l0": 2 * mine.weight_ih_l0}, (x,))
     assert torch.equal(mine.params, before)
 
 

@@ -1,7 +1,5 @@
 """One graph for a compiler, the operators' contracts, and a program that is exported and read back."""
 
-import re
-
 import pytest
 
 from tests.helpers.oracles import need
@@ -55,25 +53,6 @@ def test_steps_that_change_do_not_compile_again():
         for T, B in ((5, 6), (9, 2), (6, 8)):
             x = torch.randn(T, B, 3, dtype=torch.float64)
             assert torch.equal(compiled(x)[0], mine(x)[0])
-
-
-def test_a_compiled_module_keeps_no_reserve_without_gradients():
-    _, mine = make_pair("GRU", 3, 5, 2)
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph.code)
-        return graph
-
-    compiled = torch.compile(mine, backend=backend, fullgraph=True)
-    x = torch.randn(4, 2, 3, dtype=torch.float64)
-    with torch.no_grad():
-        assert torch.equal(compiled(x)[0], mine(x)[0])
-    mine.requires_grad_(False)
-    assert torch.equal(compiled(x)[0], mine(x)[0])
-    assert len(graphs) == 2
-    for code in graphs:
-        assert re.search(r"pycudnnrnn\.rnn.*, False, False\)", code), code
 
 
 @pytest.mark.parametrize(("kind", "ragged", "keep"), pairwise(KINDS, [False, True], [False, True])[:6])

@@ -1,8 +1,6 @@
 """What torch refuses is refused: where torch's tests name a type, with an error of that type too."""
 
-import copy
 import pickle
-import sys
 
 import pytest
 
@@ -13,27 +11,31 @@ import torch  # noqa: E402
 from torch.nn.utils import prune  # noqa: E402
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence  # noqa: E402
 
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError  # noqa: E402
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
 from pycudnnrnn.interop._torch_rules import TorchArgumentError  # noqa: E402
-from tests.interop.pairs import TOOLS, make_call, make_pair, tensors  # noqa: E402
+from tests.interop.pairs import TOOLS, make_call, make_pair, worst  # noqa: E402
 
 
-@pytest.mark.parametrize(
-    ("module", "type_", "changes"),
-    [
-        (ours.LSTM, ValueError, {"input_size": 0, "hidden_size": 0, "num_layers": 0, "dropout": 1.5, "proj_size": 5}),
-        (ours.LSTM, TypeError, {"input_size": 3.0, "hidden_size": "5", "bias": 1, "batch_first": 0, "flat": 0}),
-        (ours.LSTM, ValueError, {"dropout": True, "proj_size": -1, "dtype": torch.complex64}),
-        (ours.GRU, ValueError, {"proj_size": 2}),
-        (ours.RNN, ValueError, {"proj_size": 2, "nonlinearity": "gelu"}),
-    ],
-)
-def test_a_bad_argument_of_the_constructor_is_named(module, type_, changes):
-    for name, value in changes.items():
-        with pytest.raises(type_, match=f"Invalid {name}") as caught:
+def test_a_bad_value_for_the_constructor_is_named():
+    """`tests/api/test_wrong_types.py` has what is no value."""
+    wrong = {
+        "input_size": 0,
+        "hidden_size": 0,
+        "num_layers": 0,
+        "dropout": 1.5,
+        "proj_size": 5,
+        "dtype": torch.complex64,
+    }
+    for module, name, value in (
+        *((ours.LSTM, name, value) for name, value in wrong.items()),
+        (ours.LSTM, "proj_size", -1),
+        (ours.GRU, "proj_size", 2),
+        (ours.RNN, "proj_size", 2),
+        (ours.RNN, "nonlinearity", "gelu"),
+    ):
+        with pytest.raises(ArgumentError, match=f"Invalid {name}"):
             module(**{"input_size": 3, "hidden_size": 5, name: value})
-        assert isinstance(caught.value, ArgumentError)
 
 
 def test_arguments_by_place_are_torchs_and_dropout_with_one_layer_warns():
@@ -44,14 +46,13 @@ def test_arguments_by_place_are_torchs_and_dropout_with_one_layer_warns():
 
 
 BAD_INPUTS = {
-    "narrow": (lambda x: x[..., :2], "Invalid input shape"),
-    "four axes": (lambda x: x[None], "Invalid input shape"),
-    "one axis": (lambda x: x[0, 0], "Invalid input shape"),
-    "no step": (lambda x: x[:0], "Invalid input shape: .*at least one step"),
-    "float32": (lambda x: x.float(), "Invalid input dtype"),
-    "elsewhere": (lambda x: x.to("meta"), "Invalid input device"),
-    "narrow, packed": (lambda x: pack_padded_sequence(x[..., :2], [4, 2]), "Invalid input shape"),
-    "an array": (lambda x: x.numpy(), "Invalid input: <class 'numpy.ndarray'>"),
+    "narrow": (lambda x: x[..., :2], "shape"),
+    "four axes": (lambda x: x[None], "shape"),
+    "one axis": (lambda x: x[0, 0], "shape"),
+    "no step": (lambda x: x[:0], "shape: .*at least one step"),
+    "float32": (lambda x: x.float(), "dtype"),
+    "elsewhere": (lambda x: x.to("meta"), "device"),
+    "narrow, packed": (lambda x: pack_padded_sequence(x[..., :2], [4, 2]), "shape"),
 }
 BAD_STATES = {
     "one layer": (lambda h: h[:1], "shape"),
@@ -74,10 +75,8 @@ def called(request):
 def test_a_bad_input_is_named(called, case):
     mine, call = called
     change, text = BAD_INPUTS[case]
-    bad = change(call.x)
-    tensor = isinstance(bad, (torch.Tensor, PackedSequence))
-    with pytest.raises(TorchArgumentError if tensor else ArgumentTypeError, match=text):
-        mine(bad)
+    with pytest.raises(TorchArgumentError, match=f"Invalid input {text}"):
+        mine(change(call.x))
 
 
 @pytest.mark.parametrize("case", BAD_STATES)
@@ -92,47 +91,36 @@ def test_a_bad_state_is_named(called, case):
                 mine(data, tuple(states) if len(states) == 2 else states[0])
 
 
-def test_states_that_are_none_are_named(called):
+def test_what_is_no_input_no_state_and_no_pair_of_states_is_named(called):
     mine, call = called
-    lstm = len(call.hx) == 2
-    with pytest.raises(RuntimeError, match="shape"):  # those of a batch, for one sequence
-        mine(call.x[:, 0], tuple(call.hx) if lstm else call.hx[0])
-    for nonsense in [3, *([call.hx[0]] if lstm else [])]:
-        with pytest.raises(ArgumentTypeError, match="Invalid hx: .*a pair" if lstm else "Invalid hx"):
-            mine(call.x, nonsense)
+    wrong = [(call.x.numpy(), None, "Invalid input: <class 'numpy.ndarray'>"), (call.x, 3, "Invalid hx")]
+    wrong += [(call.x, call.hx[0], "Invalid hx: .*a pair")] if mine.mode == "LSTM" else []
+    for data, hx, text in wrong:
+        with pytest.raises(ArgumentTypeError, match=text):
+            mine(data, hx)
 
 
 def test_params_of_another_size_are_named():
     _, mine = make_pair("GRU", 3, 5)
     size = mine.params.numel()
-    for shape in ((size - 1,), (size + 1,), (1, size)):
+    for shape in ((size - 1,), (1, size)):
         with pytest.raises(TorchArgumentError, match=rf"Invalid params shape: .*expecting \({size},\)"):
             torch.func.functional_call(mine, {"params": torch.zeros(shape).double()}, (torch.zeros(2, 2, 3).double(),))
 
 
-BATCH_SIZES = {
-    "rising": [1, 2],
-    "too few rows": [2],
-    "too many rows": [2, 2],
-    "negative": [2, -1, 2],
-    "beyond the data": [3, 2, 1],
-    "a step that no sequence has": [2, 1, 0],
-    "none": [],
-    "floats": torch.tensor([2.0, 1.0]),
-    "two axes": torch.tensor([[2, 1]]),
-}
-
-
-@pytest.mark.parametrize("case", BATCH_SIZES)
-def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_read_by_them(called, case):
+def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_read_by_them(called):
+    """Rising, too few or too many rows, negative, beyond the data, of a step that no sequence has, and none."""
     mine, call = called
-    sizes = BATCH_SIZES[case]
-    sizes = sizes if isinstance(sizes, torch.Tensor) else torch.tensor(sizes, dtype=torch.int64)
-    packed = PackedSequence(torch.randn(3, 3, dtype=torch.float64), sizes)
-    with pytest.raises(TorchArgumentError, match="Invalid batch_sizes: "):
-        mine(packed)
-    with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: |Invalid hx"):
-        mine(packed, tuple(call.hx) if mine.mode == "LSTM" else call.hx[0])
+    hx = tuple(call.hx) if mine.mode == "LSTM" else call.hx[0]
+    whole = [
+        torch.tensor(sizes) for sizes in ([1, 2], [2], [2, 2], [2, -1, 2], [-1, 4], [3, 2, 1], [2, 1, 0], [[2, 1]])
+    ]
+    for sizes in (*whole, torch.tensor([], dtype=torch.int64), torch.tensor([2.0, 1.0])):
+        packed = PackedSequence(torch.randn(3, 3, dtype=torch.float64), sizes)
+        with pytest.raises(TorchArgumentError, match="Invalid batch_sizes: "):
+            mine(packed)
+        with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: |Invalid hx"):
+            mine(packed, hx)
 
 
 def test_batch_sizes_that_were_right_before_are_compared_with_other_data_and_orders():
@@ -146,27 +134,12 @@ def test_batch_sizes_that_were_right_before_are_compared_with_other_data_and_ord
             mine(packed)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("torch", "pip install torch, or,"), ("jax", r"pip install 'jax>=0.10', .* pip install '\.\[jax\]'")],
-)
-def test_a_missing_framework_is_named_and_importing_the_package_needs_none(monkeypatch, name, text):
-    monkeypatch.setitem(sys.modules, name, None)
-    for module in [module for module in sys.modules if module.startswith("pycudnnrnn.interop")]:
-        monkeypatch.delitem(sys.modules, module)
-    __import__("pycudnnrnn.interop")
-    with pytest.raises(MissingDependencyError, match=text):
-        __import__(f"pycudnnrnn.interop.{name}")
-
-
 def test_a_symbolic_trace_has_the_module_as_a_leaf_as_it_has_torchs():
     theirs, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True)
-    x, head = make_call(mine, 4, 2).x, torch.nn.Identity()
-    traces = [torch.fx.symbolic_trace(torch.nn.Sequential(rnn, head)) for rnn in (theirs, mine)]
+    traces = [torch.fx.symbolic_trace(torch.nn.Sequential(rnn, torch.nn.Identity())) for rnn in (theirs, mine)]
     nodes = [[(node.op, str(node.target)) for node in trace.graph.nodes] for trace in traces]
     assert nodes[0] == nodes[1]
     assert dict(traces[1].named_modules())["0"] is mine
-    assert all(map(torch.equal, tensors(traces[1](x)), tensors(mine(x))))
     with pytest.raises(TorchArgumentError, match="expecting one that has this one inside"):
         torch.fx.symbolic_trace(mine)
 
@@ -174,17 +147,15 @@ def test_a_symbolic_trace_has_the_module_as_a_leaf_as_it_has_torchs():
 @pytest.mark.parametrize("what", ["weight_norm", "spectral_norm", "prune"])
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
 def test_what_wants_one_weight_as_a_parameter_is_answered_with_what_to_use(what):
-    """`test_torch_separate` uses it."""
+    """`test_torch_weights` uses it."""
     _, mine = make_pair("GRU", 3, 5)
-    for module in (mine, copy.deepcopy(mine), pickle.loads(pickle.dumps(mine))):
+    for module in (mine, pickle.loads(pickle.dumps(mine))):
         before = module.state_dict()
         with pytest.raises(TorchArgumentError) as caught:
             TOOLS[what](module)
         assert str(caught.value).startswith("Invalid weight_hh_l0: a part of the parameter 'params', expecting a whole")
         assert "GRU(..., flat=False), which takes this module's state dict" in str(caught.value)
-        assert all(map(torch.equal, before.values(), module.state_dict().values()))
-        with pytest.raises(KeyError, match="gamma"):
-            module._parameters["gamma"]
+        assert worst(module.state_dict(), before)[0] == 0
 
 
 def test_the_whole_parameter_is_pruned_and_nothing_else_is_assigned():
@@ -199,5 +170,4 @@ def test_the_whole_parameter_is_pruned_and_nothing_else_is_assigned():
     assert torch.equal(mine.params, before)
     prune.l1_unstructured(mine, "params", 0.5)
     mine(make_call(mine, 4, 2).x)
-    prune.remove(mine, "params")
     assert (mine.params == 0).sum() >= mine.params.numel() // 2
