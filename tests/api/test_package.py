@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pycudnnrnn
+from pycudnnrnn.errors import MissingDependencyError
 from tests.helpers.oracles import need
 
 ROOT = Path(__file__).parents[2]
@@ -45,58 +46,37 @@ def test_a_class_of_torchs_or_kerass_is_named_as_it_is_here(module):
         importlib.import_module(module).LTSM  # noqa: B018  an attribute that is not there
 
 
-def test_pictures_are_reached_by_name_and_load_matplotlib_only_then():
-    """`dir` and `import *` do not need the extra; asking for `plot` without it says what to install."""
+def test_what_needs_an_extra_is_reached_by_name_and_loads_it_only_then():
+    need("torch", "jax", "matplotlib")
     code = """
 import sys
 import pycudnnrnn
 from pycudnnrnn import *
-print("matplotlib" in sys.modules, callable(pycudnnrnn.plot.draw_layout), "matplotlib" in sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("False True True\n", "")
-    code = """
-import sys
-sys.modules["matplotlib"] = None
-import pycudnnrnn
-from pycudnnrnn import *
-print([name for name in dir(pycudnnrnn) if getattr(pycudnnrnn, name) is None])
-try:
-    pycudnnrnn.plot
-except ImportError as error:
-    print(type(error).__name__, error.extra)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("[]\nMissingDependencyError plot\n", "")
-
-
-@pytest.mark.long
-def test_the_modules_for_frameworks_are_reached_by_name_and_load_theirs_only_then():
-    code = """
-import sys
-import pycudnnrnn
 from pycudnnrnn import interop
-print(sorted({"torch", "jax"} & sys.modules.keys()), dir(interop))
-print(pycudnnrnn.interop.torch.LSTM.__name__, sorted({"torch", "jax"} & sys.modules.keys()))
-sys.modules["jax"] = None
-try:
-    pycudnnrnn.interop.jax
-except ImportError as error:
-    print(type(error).__name__, error.extra)
-try:
-    pycudnnrnn.interop.keras
-except AttributeError as error:
-    print(error)
+print(sorted({"torch", "jax", "matplotlib"} & sys.modules.keys()), dir(interop))
+print(callable(pycudnnrnn.plot.draw_layout), callable(interop.jax.rnn), "torch" in sys.modules)
 """
-    need("torch")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.stdout.splitlines() == [
-        "[] ['jax', 'torch']",
-        "LSTM ['torch']",
-        "MissingDependencyError jax",
-        "module 'pycudnnrnn.interop' has no attribute 'keras'",
-    ]
-    assert done.stderr == ""
+    assert (done.stdout, done.stderr) == ("[] ['jax', 'torch']\nTrue True False\n", "")
+    with pytest.raises(AttributeError, match=r"module 'pycudnnrnn\.interop' has no attribute 'keras'"):
+        pycudnnrnn.interop.keras  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "text"),
+    [
+        ("torch", "interop.torch", "pip install torch, or,"),
+        ("jax", "interop.jax", r"pip install 'jax>=0.10', .* pip install '\.\[jax\]'"),
+        ("matplotlib", "plot", r"pip install '\.\[plot\]'"),
+    ],
+)
+def test_a_missing_framework_is_named_when_its_module_is_asked_for(monkeypatch, name, module, text):
+    monkeypatch.setitem(sys.modules, name, None)
+    for loaded in [loaded for loaded in sys.modules if loaded.startswith(f"pycudnnrnn.{module}")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    assert all(getattr(pycudnnrnn, public) is not None for public in pycudnnrnn.__all__)
+    with pytest.raises(MissingDependencyError, match=text):
+        importlib.import_module(f"pycudnnrnn.{module}")
 
 
 def test_the_changelog_has_the_version():

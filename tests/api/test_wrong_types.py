@@ -11,7 +11,6 @@ from pycudnnrnn import (
     CudnnGRU,
     CudnnLSTM,
     CudnnLSTMSaveable,
-    RNNParamsSaveable,
     Saver,
     checkpoint,
     convert,
@@ -22,7 +21,7 @@ from pycudnnrnn import (
 )
 from pycudnnrnn._text import TEXT_MAX
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
-from pycudnnrnn.errors import ArgumentTypeError, PycudnnrnnError
+from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter
 from pycudnnrnn.spec import RNNSpec
 from tests.api.public_api import modules, public_names
@@ -268,15 +267,6 @@ def test_every_such_argument_is_in_the_table_or_excused():
     assert not missing
     assert {row_of(where) for where, _, _ in PARAMETERS} - {None} == RIGHT.keys(), "a row that is not public"
     assert len(CASES) > 250
-
-
-@pytest.mark.parametrize("wrong", [3, None, b"n"])
-def test_the_name_of_a_saveable_of_lists_is_text_in_both_of_its_forms(wrong):
-    """Its constructor has two forms, which no signature shows."""
-    given = (LSTM.params_to_canonical, LSTM.canonical_to_params, P)
-    for form in (given, (LSTM, *given)):
-        with pytest.raises(ArgumentTypeError, match="Invalid name"):
-            RNNParamsSaveable(*form, name=wrong)
 
 
 @pytest.mark.parametrize(("row", "name", "types"), CASES)
