@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import random
-import signal
 import sys
 
 for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -104,20 +103,6 @@ def engine_calls(monkeypatch):
     for name in ("backward_data", "backward_weights"):
         watch(NumpyReserve, name)
     return calls
-
-
-@pytest.fixture
-def patience():
-    """Fail where something waits for what never comes."""
-
-    def fail(*_):
-        raise AssertionError("it waits")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(300)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

@@ -90,10 +90,6 @@ def there_and_back(module, **from_keywords):
     return lambda **keywords: module.to_canonical(names, **keywords)
 
 
-def file_of(tmp_path):
-    return checkpoint.save(tmp_path / "m", layer())
-
-
 TF_RNN = {"inputs": X, "params": GRU_P, "is_training": False}
 
 RIGHT = {

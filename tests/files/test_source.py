@@ -16,7 +16,8 @@ def path(tmp_path):
     return tmp_path / "file"
 
 
-def test_what_is_not_a_regular_file_is_refused_and_neither_waited_for_nor_left_open(tmp_path, patience):
+@pytest.mark.timeout(300)
+def test_what_is_not_a_regular_file_is_refused_and_neither_waited_for_nor_left_open(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch.nn.utils import prune
@@ -12,6 +13,18 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from pycudnnrnn.interop import torch as ours
 
 torch.set_num_threads(1)
+TORCHS_WARNINGS = [
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in (
+        "LSTM with projections is not supported with oneDNN",
+        ".*torch.autograd.function.Function.* should not be instantiated",
+        "`torch.jit.script(_method)?` is deprecated",
+        "The .grad attribute of a Tensor that is not a leaf Tensor",
+        ".*weight_norm.*is deprecated",
+    )
+]
+"""What torch says of itself."""
+
 KINDS = {
     "LSTM": ("LSTM", {}),
     "projected": ("LSTM", {"proj_size": 2}),

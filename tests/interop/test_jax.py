@@ -134,7 +134,6 @@ REFUSED = {
     "params size": ((P[:-1], X), {}, "Invalid params shape: "),
     "input size": ((P, X[..., :3]), {}, "Invalid input_data shape: (5, 3, 3), expecting [T, B, input_size]"),
     "h": ((P, X, H[:1], C), {}, "Invalid input_h shape: (1, 3, 6), expecting (4, 3, 6)"),
-    "c": ((P, X, H, C[:, :1]), {}, "Invalid input_c shape: "),
     "c of a gru": ((GRU.init_params(), X, H, C), {"spec": GRU}, "Invalid input_c: an array, expecting None"),
     "no spec": ((P, X), {"spec": "lstm"}, "Invalid spec: <class 'str'>, expecting an RNNSpec or an op"),
     "lengths": ((P, X), {"sequence_lengths": [6, 1, 1]}, "Invalid sequence_lengths[0]: 6"),

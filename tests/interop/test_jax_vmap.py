@@ -133,14 +133,3 @@ def test_axes_go_in_and_come_out_where_they_are_said_to(axes, out):
 
     for ours, theirs in zip(both(jax.vmap(run, in_axes=axes, out_axes=out)), both(looped), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
-
-
-def test_a_mapped_axis_may_be_empty():
-    problem = problem_of(lengths=None)
-    x = jnp.asarray(problem.x)
-
-    def call(x):
-        return rnn(problem.params, x, spec=problem.spec)
-
-    assert [a.shape for a in jax.vmap(call)(x[None][:0])] == [(0, *a.shape) for a in call(x)]
-    assert jax.vmap(jax.grad(lambda x: call(x)[0].sum()))(x[None][:0]).shape == (0, *x.shape)

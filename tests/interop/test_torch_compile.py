@@ -11,14 +11,9 @@ from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from pycudnnrnn.errors import EngineError  # noqa: E402
 from pycudnnrnn.interop._torch_ops import rnn, rnn_backward  # noqa: E402
 from tests.helpers.pairwise import pairwise  # noqa: E402
-from tests.interop.pairs import KINDS, make_call, make_pair, tensors, worst  # noqa: E402
+from tests.interop.pairs import KINDS, TORCHS_WARNINGS, make_call, make_pair, tensors, worst  # noqa: E402
 
-pytestmark = [  # what torch's compiler does to itself
-    pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated"),
-    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated"),
-    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor"),
-    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
-]
+pytestmark = TORCHS_WARNINGS
 
 
 @pytest.fixture(autouse=True)

@@ -16,10 +16,9 @@ from pycudnnrnn.errors import ArgumentError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine  # noqa: E402
 from tests.helpers.pairwise import pairwise  # noqa: E402
-from tests.interop.pairs import KINDS, build, gradients, make_call, make_pair, tensors, worst  # noqa: E402
+from tests.interop.pairs import KINDS, TORCHS_WARNINGS, build, gradients, make_call, make_pair, tensors, worst  # noqa: E402
 
-# torch says so of itself, and once a process: in whichever test comes first.
-pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+pytestmark = TORCHS_WARNINGS
 
 
 @pytest.fixture(params=KINDS)

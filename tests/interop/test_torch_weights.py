@@ -13,12 +13,9 @@ import torch  # noqa: E402
 from pycudnnrnn import convert, ops  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
 from tests.helpers.pairwise import pairwise  # noqa: E402
-from tests.interop.pairs import KINDS, TOOLS, build, gradients, make_call, make_pair, worst  # noqa: E402
+from tests.interop.pairs import KINDS, TOOLS, TORCHS_WARNINGS, build, gradients, make_call, make_pair, worst  # noqa: E402
 
-pytestmark = [  # torch's own, of itself
-    pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
-    pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated"),
-]
+pytestmark = TORCHS_WARNINGS
 
 OPTIONS = {
     "plain": {},
@@ -192,7 +189,6 @@ CASES += [(tool, "SGD", "LSTM") for tool in TOOLS]
 
 
 @pytest.mark.parametrize(("tool", "optimizer", "kind"), CASES)
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
 def test_a_tool_for_one_weight_and_an_optimizer_work_as_on_torchs_module(tool, optimizer, kind):
     x, goal, found = torch.randn(5, 3, 4, dtype=torch.float64), None, []
     for module in make_pair(kind, 4, 6, 2, bidirectional=True, flat=False):

@@ -185,10 +185,8 @@ TAKES = {
     "d_output": (np.ones((5, 2, 3)), lambda a: backward(d_output=a)),
     "out": (P, lambda a: backward(out=a)),
     "weights of an op": (W[3], lambda a: OP.canonical_to_params(replaced(W, 3, a), B)),
-    "out of an op": (P, lambda a: OP.canonical_to_params(W, B, out=a)),
     "a function's inputs": (X, lambda a: ops.cudnn_lstm(a, H, H, P, False)),
     "a plan's x": (X, lambda a: plan_forward(x=a)),
-    "a held buffer": (P, lambda a: OP.prepare(5, 2).hold(a)),
     "a layer's inputs": (X, built()),
     "what an initializer returns": (W[3], lambda a: built().add_weight("w", a.shape, "float64", lambda *_: a)),
     "a variable's new value": (P, lambda a: Variable("v", P.copy()).assign(a)),
@@ -220,26 +218,12 @@ def test_masked_arrays_and_matrices_are_refused_wherever_arrays_go_in(where):
             call(given)
 
 
-class Named(np.ndarray):
-    """A subclass with ways of its own, which are not to be met inside."""
-
-    def __array_function__(self, *_):
-        raise AssertionError
-
-    def __array_ufunc__(self, *_, **__):
-        raise AssertionError
-
-
-def test_other_subclasses_are_the_memory_that_they_are(tmp_path):
+def test_an_array_in_a_file_is_the_memory_that_it_is(tmp_path):
     in_file = np.memmap(tmp_path / "p", P.dtype, "w+", shape=P.shape)
     in_file[:] = P
-    expected = OP.forward(X, H, H, P).backward(X[..., :3])
-    for params in (in_file, P.view(Named)):
-        fwd = OP.forward(X.view(Named), H.view(Named), H.view(Named), params)
-        found = fwd.backward(X[..., :3].view(Named), out=P.copy().view(Named))
-        assert type(fwd.output) is np.ndarray
-        assert np.array_equal(found.input, expected.input)
-        assert np.array_equal(np.asarray(found.params), expected.params)
+    fwd, expected = (OP.forward(X, H, H, params) for params in (in_file, P))
+    assert type(fwd.output) is np.ndarray
+    assert np.array_equal(fwd.backward(fwd.output).params, expected.backward(fwd.output).params)
     file = Saver({"a": in_file}).save(tmp_path / "m")
     in_file[:] = 0
     Saver({"a": in_file}).restore(file)

@@ -22,8 +22,6 @@ MISFITS = {
     "no h": (G, (X, PG), {}, "missing 1 required positional argument: 'params'"),
     "a GRU's call": (L, (X, H, PL), {}, "missing 1 required positional argument: 'params'"),
     "no states": (L, (X, PL), {}, "missing 2 required positional arguments: 'input_c' and 'params'"),
-    "one too many": (L, (X, H, H, PL, True, 7), {}, "takes from 5 to 6 positional arguments but 7 were given"),
-    "a name that is not there": (L, (X, H, H, PL), {"training": True}, "unexpected keyword argument 'training'"),
     "torch's call": (L, (X, (H, H), PL), {}, re.escape("positional argument: 'params'" + STATES)),
     "torch's call, params by name": (L, (X, (H, H)), {"params": PL}, re.escape("argument: 'input_c'" + STATES)),
 }  # fmt: skip
@@ -60,13 +58,11 @@ ABOUT_EACH_CALL, THIS_MANY = "each call takes its own", "it is num_units here"
 HINTS = {
     # what is called; its keywords; the name that is refused; what is said of it
     "an op in torch's words": (lambda k: ops.CudnnLSTM(1, input_size=4, **k), {"hidden_size": 8}, THIS_MANY),
-    "a layer in torch's words": (lambda k: CudnnLSTM(1, **k), {"hidden_size": 8}, THIS_MANY),
     "directions": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"bidirectional": True}, "direction='bidirectional'"),
     "a projection": (lambda k: CudnnLSTM(1, 8, **k), {"proj_size": 2}, "it is num_proj of an LSTM here"),
     "a GRU's projection": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"num_proj": 2}, "only an LSTM has a projection"),
     "no bias": (lambda k: CudnnGRU(1, 8, **k), {"bias": False}, "bias_mode='none'"),
     "relu": (lambda k: CudnnRNNTanh(1, 8, **k), {"nonlinearity": "relu"}, "CudnnRNNRelu are two classes"),
-    "an op's batch first": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"batch_first": True}, "it is time_major=False here"),
     "an op's time major": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"time_major": False}, ABOUT_EACH_CALL),
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),

@@ -117,8 +117,6 @@ def test_initial_params_repeat_by_seed_and_default_to_the_ops_own():
     op = ops.CudnnLSTM(2, 4, 3, seed=5)
     assert np.array_equal(op.init_params(), op.init_params(5))
     assert not np.array_equal(op.init_params(), op.init_params(6))
-    with pytest.raises(ArgumentError, match="seed"):
-        op.init_params(-1)
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda op: pickle.loads(pickle.dumps(op))])

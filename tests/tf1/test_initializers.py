@@ -14,12 +14,6 @@ def started(kind, *sizes, columns, **keywords):
     return layer
 
 
-def assert_no_two_are_alike(arrays):
-    for i, array in enumerate(arrays):
-        assert array.std() > 0.01
-        assert not any(array.shape == other.shape and np.allclose(array, other) for other in arrays[i + 1 :])
-
-
 def test_a_seeded_layer_starts_as_its_op_does_and_others_differ():
     layer, other, another = (started(CudnnLSTM, 2, 4, columns=4, seed=seed) for seed in (7, None, None))
     assert np.array_equal(layer.params, layer.op.init_params(7))
@@ -32,11 +26,8 @@ def test_named_initializers_draw_anew_for_each_matrix_and_bias(name):
     bias = "random_normal" if name == "orthogonal" else name
     layer = started(CudnnGRU, 1, 16, columns=40, seed=3, kernel_initializer=name, bias_initializer=bias)
     weights, biases = layer.op.params_to_canonical(layer.params)
-    for arrays in (weights, biases):
-        assert_no_two_are_alike(arrays)
-    for weight, bias_of_it in zip(weights, biases, strict=True):
-        same_stream = np.corrcoef(weight.reshape(-1)[:16], bias_of_it)[0, 1]
-        assert abs(same_stream) < 0.9, "a bias is not its matrix's first numbers over again"
+    alike = np.abs(np.corrcoef([array.reshape(-1)[:16] for array in (*weights, *biases)]))
+    assert (alike - np.eye(len(alike))).max() < 0.9, "no two begin with the same numbers"
     if name == "orthogonal":
         assert all(np.allclose(w @ w.T, np.eye(16), atol=1e-5) for w in weights)
 
