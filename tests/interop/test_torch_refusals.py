@@ -21,17 +21,11 @@ pytestmark = TORCHS_WARNINGS
 
 def test_a_bad_value_for_the_constructor_is_named():
     """`tests/api/test_wrong_types.py` has what is no value."""
-    wrong = {
-        "input_size": 0,
-        "hidden_size": 0,
-        "num_layers": 0,
-        "dropout": 1.5,
-        "proj_size": 5,
-        "dtype": torch.complex64,
-    }
+    wrong = {"input_size": 0, "hidden_size": 0, "num_layers": 0, "dropout": 1.5, "proj_size": 5}
     for module, name, value in (
         *((ours.LSTM, name, value) for name, value in wrong.items()),
         (ours.LSTM, "proj_size", -1),
+        (ours.LSTM, "dtype", torch.complex64),
         (ours.GRU, "proj_size", 2),
         (ours.RNN, "proj_size", 2),
         (ours.RNN, "nonlinearity", "gelu"),
