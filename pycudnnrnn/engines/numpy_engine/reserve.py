@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
@@ -127,7 +128,9 @@ def _arrays(
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
     dtype = spec.compute_dtype.numpy
     for p in range(spec.num_pseudo_layers):
-        for name, width in cell_of(spec, rows).tape_widths().items():
+        for name, width in (
+            CELLS[spec.mode](spec).tape_widths().items()
+        ):  # any cell's: `rows` may be a compiler's symbol
             yield ("tape", p, name), (rows, width), dtype
     for layer in range(1, spec.num_layers):
         yield ("input", layer, ""), (rows, spec.output_size), dtype
