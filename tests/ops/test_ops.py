@@ -2,14 +2,17 @@
 
 import copy
 import dataclasses
+import gc
 import inspect
 import pickle
+import weakref
 
 import numpy as np
 import pytest
 from hypothesis import given
 
 from pycudnnrnn import RNNSpec, convert, ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.calls import call_of
@@ -128,6 +131,16 @@ def test_ops_copy_and_pickle_with_their_dropout_position(again):
     assert np.array_equal(twin(*call_of(op))[0], op(*call_of(op))[0])
     twin(*call_of(op))
     assert op.dropout_state().position == twin.dropout_state().position - 1
+
+
+def test_a_dropout_that_another_state_replaced_is_let_go():
+    """On a GPU its random states are megabytes."""
+    op = ops.CudnnLSTM(2, 16, 4, dropout=0.5)
+    op(*call_of(op))
+    before = weakref.ref(op._dropout_on(engine_for("cpu")))
+    op.set_dropout_state(op.dropout_state())
+    gc.collect()
+    assert before() is None
 
 
 # --- dtypes ---------------------------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def test_add_variable_is_add_weight(called):
     assert variable.dtype == "float64"
     assert made.losses == [6]
     assert variable.assign_sub(1).numpy().tolist() == [1, 1, 1]
+    variable.numpy().fill(9)
     assert made.losses == [3], "regularizers see the variable as it is"
 
 
