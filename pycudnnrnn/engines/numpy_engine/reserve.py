@@ -127,10 +127,9 @@ def _arrays(
     spec: RNNSpec, rows: int, *, drops: bool
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
     dtype = spec.compute_dtype.numpy
+    widths = CELLS[spec.mode](spec).tape_widths()  # those of every cell: `rows` may be a compiler's symbol
     for p in range(spec.num_pseudo_layers):
-        for name, width in (
-            CELLS[spec.mode](spec).tape_widths().items()
-        ):  # any cell's: `rows` may be a compiler's symbol
+        for name, width in widths.items():
             yield ("tape", p, name), (rows, width), dtype
     for layer in range(1, spec.num_layers):
         yield ("input", layer, ""), (rows, spec.output_size), dtype
