@@ -21,7 +21,6 @@ ELSEWHERE = {
     "a key that only the file has": lambda path: Saver({"a": np.zeros(2)}).restore(saved(path, LONG)),
     "a format": lambda path: Saver({"a": np.zeros(2)}).save(path / "m", format=LONG),
     "an item of a configuration": lambda _: CudnnGRU.from_config({"num_layers": 1, "num_units": 2, LONG: 3}),
-    "a device": lambda _: CudnnGRU(1, 2, device=LONG),
     "a field of a spec": lambda _: RNNSpec.from_json(f'{{"{LONG}": 1}}'),
     "a name of an array": lambda _: convert.pytorch.to_canonical(convert.pytorch.from_canonical(CANONICAL) | {LONG: 1}),
     "a file's name": lambda path: checkpoint.inspect(path / LONG),

@@ -66,7 +66,6 @@ HINTS = {
     "an op's time major": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"time_major": False}, ABOUT_EACH_CALL),
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),
-    "a layer's call with states": (lambda k: CudnnGRU(1, 4)(X, **k), {"hx": H}, "initial_state of a layer"),
     "an op's call": (lambda k: L(X, H, H, PL, **k), {"training": True}, "own: is_training of an op"),
     "what nobody calls so": (lambda k: CudnnGRU(1, 4)(X, **k), {"speed": 3}, ""),
 }  # fmt: skip
