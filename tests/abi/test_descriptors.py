@@ -260,21 +260,3 @@ def test_the_fill_is_a_zero_and_not_null(lib, monkeypatch):
     monkeypatch.setattr(Function, "bind", watched)
     RNNDataDescriptor(lib, DType.FLOAT64, 5, 2, 4)
     assert [fill.raw for fill in fills if fill is not None] == [bytes(8)]
-
-
-class OnDevice:
-    __cuda_array_interface__ = {}  # noqa: RUF012
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 1, 4, lengths=OnDevice()), "synchronise"),
-        (lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4, lengths=[5]), "sequence_lengths shape"),
-        (lambda lib: RNNDataDescriptor(lib, DType.FLOAT32, 5, 2, 4, lengths=[5, 5, 5]), "sequence_lengths shape"),
-        (lambda lib: RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4, algo="auto")), "decided before"),
-    ],
-)
-def test_what_no_setter_could_see_is_refused_too(lib, make, text):
-    with pytest.raises(ArgumentError, match=text):
-        make(lib)

@@ -8,7 +8,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError, CudnnError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.stand_in.host_device import host
+from tests.stand_in.host_device import Stream, host
 from tests.stand_in.problem import on_device, run
 
 
@@ -61,3 +61,13 @@ def test_a_state_that_is_set_is_that_of_its_engine_alone(play):
     op.forward(problem.x, None, problem.params)
     op.set_dropout_state(op.dropout_state("cuda:0"))
     assert (op.dropout_state().position, op.dropout_state("cuda:0").position) == (1, 0)
+
+
+def test_states_are_read_after_the_forward_that_moved_them_on(play):
+    _, _, device = play()
+    op = gru()
+    arrays = on_device(device, make_problem(op, 4, 3, None, seed=1))
+    op.forward(arrays["x"], None, arrays["params"])
+    there, device.current = device.current, Stream()
+    op.dropout_state("cuda:0")
+    assert device.waits == [(device.current, there)]

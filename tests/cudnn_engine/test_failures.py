@@ -26,7 +26,7 @@ def unchanged(arrays, problem):
 
 @pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
 def test_a_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play, op):
-    """R9: the status codes in turn, at the first and the last of each call; inputs unchanged, nothing leaked."""
+    """The status codes in turn, at the first and the last of each call; the inputs are unchanged."""
     first, _, device = play()
     run_on(device, make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5))
     statuses = itertools.cycle(STATUSES)

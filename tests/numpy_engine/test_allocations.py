@@ -1,4 +1,4 @@
-"""R8 on the NumPy engine: each allocation of array memory fails in turn, and nothing is changed by it."""
+"""On the NumPy engine, each allocation of array memory fails in turn, and nothing is changed by it."""
 
 import numpy as np
 import pytest

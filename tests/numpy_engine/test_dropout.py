@@ -1,12 +1,15 @@
 """Dropout: where it acts, how much it drops, and how its state goes on."""
 
+import gc
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.calls import call_of
@@ -29,6 +32,16 @@ def test_dropout_moves_on_from_call_to_call_and_repeats_from_a_saved_state():
     assert not np.array_equal(dropping(seed=4)(*arguments)[0], first)
     with pytest.raises(ArgumentTypeError, match="DropoutState"):
         op.set_dropout_state(3)
+
+
+def test_a_dropout_that_another_state_replaced_is_let_go():
+    """On a GPU its random states are megabytes."""
+    op = dropping()
+    op(*call_of(op))
+    before = weakref.ref(op._dropout_on(engine_for("cpu")))
+    op.set_dropout_state(op.dropout_state())
+    gc.collect()
+    assert before() is None
 
 
 def test_a_dropout_state_goes_on_to_its_last_position_and_no_further():

@@ -1,4 +1,4 @@
-"""Laws that hold for every spec, whatever computes it: padding, batches, time, empty sequences, accumulation.
+"""Laws that hold for every spec, whatever computes it: padding, order of axes, empty sequences, accumulation.
 
 Read this file first. Next to it, `test_reference_agreement` compares every spec with the plain equations,
 `test_torch_agreement` what torch has with torch, `test_recompute` runs in chunks with whole ones, and
@@ -16,16 +16,9 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import ops
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
-from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from pycudnnrnn.testing.strategies import make_problem, problems
 from tests.helpers.examples import examples
 from tests.helpers.results import assert_same
-
-
-def rows(problem, chosen):
-    """The problem with only some of its sequences, in the given order."""
-    lengths = [problem.full_lengths[b] for b in chosen]
-    arrays = {name: getattr(problem, name)[:, chosen] for name in ("x", "hx", "cx", "dy", "dhy", "dcy")}
-    return dataclasses.replace(problem, lengths=lengths, **arrays)
 
 
 @examples(300)
@@ -42,54 +35,6 @@ def test_what_padding_holds_changes_nothing_and_results_are_exactly_zero_there(p
         assert not found["y"][length:, b].any()
         assert not found["dx"][length:, b].any()
     assert_same(found | {"y": found["y"][:T], "dx": found["dx"][:T]}, clean)
-
-
-@examples(400)
-@given(problems(), st.randoms(use_true_random=False), st.data())
-def test_a_batch_is_its_parts_side_by_side_in_any_order(problem, random, data):
-    order = list(range(problem.x.shape[1]))
-    random.shuffle(order)
-    cut = data.draw(st.integers(0, len(order)))
-    left, right = rows(problem, order[:cut]).results(), rows(problem, order[cut:]).results()
-    joined = {
-        name: left[name] + right[name] if name == "dparams" else np.concatenate([left[name], right[name]], axis=1)
-        for name in left
-    }
-    assert_same({n: a if n == "dparams" else a[:, order] for n, a in problem.results().items()}, joined)
-
-
-@examples(300)
-@given(problems(specs().filter(lambda spec: spec.num_dirs == 1)), st.data())
-def test_time_cut_in_two_with_carried_states_is_the_whole(problem, data):
-    """Forward, and backward with the state gradients carried the other way."""
-    cut = data.draw(st.integers(0, len(problem.x)))
-    lengths = np.array(problem.full_lengths)
-    first = dataclasses.replace(
-        problem, x=problem.x[:cut], dy=problem.dy[:cut], lengths=[int(n) for n in np.minimum(lengths, cut)]
-    )
-    fwd_1 = first.forward()
-    rest = dataclasses.replace(
-        problem,
-        x=problem.x[cut:],
-        dy=problem.dy[cut:],
-        lengths=[int(n) for n in np.maximum(lengths - cut, 0)],
-        hx=fwd_1.output_h,
-        cx=problem.cx if fwd_1.output_c is None else fwd_1.output_c,
-    )
-    fwd_2 = rest.forward()
-    grads_2 = fwd_2.backward(*rest.upstream())
-    grads_1 = fwd_1.backward(first.dy, grads_2.input_h, grads_2.input_c)
-    whole = problem.results()
-    joined = {
-        "y": np.concatenate([fwd_1.output, fwd_2.output]),
-        "hy": fwd_2.output_h,
-        "dx": np.concatenate([grads_1.input, grads_2.input]),
-        "dhx": grads_1.input_h,
-        "dparams": grads_1.params + grads_2.params,
-    }
-    if problem.spec.has_cell_state:
-        joined |= {"cy": fwd_2.output_c, "dcx": grads_1.input_c}
-    assert_same(joined, whole)
 
 
 @examples(300)

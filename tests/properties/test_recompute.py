@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnLSTM, ops
-from pycudnnrnn.engines.numpy_engine.dropout import Masks
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
@@ -108,17 +107,6 @@ def test_a_backward_in_two_halves_adds_retains_and_is_used_up_as_without(problem
         assert_near(outs[1], outs[0], problem.spec.dtype)
     with pytest.raises(StateError, match="used up"):
         fwd.backward_data(*problem.upstream())
-
-
-@examples(200)
-@given(st.integers(0, 40), st.integers(1, 20), st.integers(1, 9), st.integers(0, 3), st.integers(1, 4))
-def test_masks_drawn_in_parts_are_the_mask(first, rows, width, position, layer):
-    spec = ops.CudnnGRU(5, 4, 4, dropout=0.4, seed=3).spec
-    masks = Masks(ops.DropoutState("numpy", 3, position))
-    whole = masks.of(spec, layer, (first + rows, width))
-    part, again = masks.chunk(first)
-    assert np.array_equal(part.of(spec, layer, (rows, width)), whole[first:])
-    assert np.array_equal(again().of(spec, layer, (rows, width)), whole[first:])
 
 
 def test_the_gradients_of_16_bit_chunks_are_summed_in_32_bits():
