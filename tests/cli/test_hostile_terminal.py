@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,22 +14,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.cli._output import ROWS_MAX, SafeConsole, console, echo_json, print_table
 from pycudnnrnn.cli._text import one_line, printable
-from pycudnnrnn.errors import PycudnnrnnError
-from tests.helpers.oracles import random_canonical
+from pycudnnrnn.errors import EngineError, PycudnnrnnError
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "a\x1b]0;owned\x07\x1b[31m\u202egnp.\u2066\udc80\u0085é☃\nchecksum: right"
 """A title, a colour, text read backwards, half a surrogate pair, and a line that is not ours."""
 
 
-def process(arguments, *, shell="", **environment):
+def process(arguments, *, shell=""):
     """Run `pycudnnrnn` in a process, with a shell's redirections after its arguments."""
     command = f'exec "{sys.executable}" -m pycudnnrnn {arguments} {shell}'
     usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, cwd=ROOT, env=usual | environment)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False, cwd=ROOT, env=usual)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -48,16 +45,11 @@ def hostile_file(tmp_path):
 
 def test_names_in_files_and_of_files_are_written_out_wherever_they_are_printed(run, hostile_file, tmp_path):
     code, out, err = run("inspect", hostile_file)
-    assert (code, err) == (0, "")
-    assert is_plain(out)
-    assert "\\x1b]0;owned" in out
+    assert (code, err, is_plain(out), "\\x1b]0;owned" in out) == (0, "", True, True)
     assert not any(line.strip().startswith("checksum: right") for line in out.splitlines())
     json.loads(run("inspect", hostile_file, "--json")[1])
-    code, out, err = run("convert", hostile_file, "x.onnx", "--from", "flax")  # the keys are in the error
-    assert (code, out) == (1, "")
-    assert is_plain(err)
-    assert len(err.splitlines()) == 1
     for arguments in (
+        ["convert", hostile_file, "x.onnx", "--from", "flax"],  # the keys are in the error
         ["inspect", tmp_path / HOSTILE], ["convert", tmp_path / HOSTILE, "x.pt"], [HOSTILE], ["layout", HOSTILE],
         ["convert", hostile_file, "x.pt", "--from", "flax", "-s", HOSTILE],
     ):  # fmt: skip
@@ -65,6 +57,7 @@ def test_names_in_files_and_of_files_are_written_out_wherever_they_are_printed(r
         assert code in (1, 2)
         assert is_plain(out + err)
         assert "owned" in err
+        assert code == 2 or len(err.splitlines()) == 1
 
 
 def test_a_console_lets_nothing_through_but_its_own_colours():
@@ -83,15 +76,12 @@ def test_a_console_lets_nothing_through_but_its_own_colours():
 
 @pytest.mark.parametrize("arguments", ["layout lstm 1 4 3", pytest.param("info --json", marks=pytest.mark.long)])
 def test_closed_and_full_streams_are_one_line_and_an_exit_status(arguments):
-    code, out, err = process(arguments, shell=">&-")
-    assert (code, out, err) == (1, b"", b"pycudnnrnn: standard output is closed\n")
+    assert process(arguments, shell=">&-") == (1, b"", b"pycudnnrnn: standard output is closed\n")
     code, out, err = process(arguments, shell=">/dev/full")
-    assert (code, out, len(err.splitlines())) == (1, b"", 1)
-    assert b"No space left" in err
+    assert (code, out, len(err.splitlines()), b"No space left" in err) == (1, b"", 1, True)
     assert process(arguments, shell=">/dev/full 2>/dev/full") == (1, b"", b"")
     code, out, err = process(arguments, shell="2>&-")
-    assert (code, err) == (0, b"")
-    assert out
+    assert (code, err, bool(out)) == (0, b"", True)
 
 
 def test_a_reader_that_leaves_is_no_error():
@@ -99,56 +89,28 @@ def test_a_reader_that_leaves_is_no_error():
     assert (code, out, err) == (0, b"{\n", b"")
 
 
-def test_what_is_written_does_not_get_the_number_of_a_closed_stream(tmp_path):
-    arrays = convert.pytorch.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3), 0))
-    save_file(arrays, tmp_path / "m.safetensors")
-    command = f"convert {tmp_path}/m.safetensors {tmp_path}/n.safetensors --from pytorch --to pytorch"
-    code, out, err = process(command, shell="<&- 2>&-")
-    assert (code, err) == (0, b"")
-    assert b"written" in out
-    size = struct.unpack("<Q", (tmp_path / "n.safetensors").read_bytes()[:8])[0]
-    json.loads((tmp_path / "n.safetensors").read_bytes()[8 : 8 + size])
-
-
 @pytest.mark.parametrize("columns", ["x", "1", "40", "9" * 30])
 def test_a_terminal_of_any_width_gets_every_word_and_every_column(run, monkeypatch, columns):
     expected = [line.split() for line in run("layout", "lstm", "1", "4", "3")[1].splitlines() if "forward" in line]
-    assert len(expected) == 16
     with monkeypatch.context() as only_here:  # pytest looks at it, too, when it reports
         only_here.setenv("COLUMNS", columns)
         code, out, err = run("layout", "lstm", "1", "4", "3")
     assert (code, err) == (0, "")
     assert [line.split() for line in out.splitlines() if "forward" in line] == expected
-    assert "RNNSpec('lstm', 1, 4, 3)\n" in out
     assert max(map(len, out.splitlines())) < 5000
-
-
-def test_a_name_that_is_wider_than_the_terminal_is_folded_and_whole(run, monkeypatch, tmp_path):
-    name = "".join(f"part_{i}/" for i in range(30))
-    save_file({name: np.ones((2, 3), "f4")}, tmp_path / "m.safetensors")
-    with monkeypatch.context() as only_here:
-        only_here.setenv("COLUMNS", "60")
-        out = run("inspect", "m.safetensors")[1]
-    rows = out[out.index("─") :].splitlines()[1:]
-    assert max(map(len, rows)) <= 80
-    assert name == "".join(line.split()[0] for line in rows if "part_" in line or "/" in line)
-    assert "[2, 3]" in out
-    assert "float32" in out
 
 
 @pytest.mark.parametrize("columns", ["80", "40", "20"])
 def test_a_table_loses_no_column_and_no_part_of_a_cell_with_spaces(monkeypatch, columns):
-    """A cell such as `[2, 64, 8]` is as wide as all of its words."""
+    """A cell such as `[2, 64, 8]` is as wide as all of its words; a long name is folded."""
     monkeypatch.setenv("COLUMNS", columns)
     out = console()
-    rows = [["encoder.weight_ih_l0_reverse", "[2, 64, 8]", "encoder.bias_hh_l0, encoder.bias_ih_l0"]]
+    row = ["encoder.weight_ih_l0_reverse", "[2, 64, 8]", "encoder.bias_hh_l0, encoder.bias_ih_l0"]
     with out.capture() as printed:
-        print_table(out, ["in DST", "shape", "a last column of words"], rows)
-    lines = printed.get().splitlines()
-    assert "[2, 64, 8]" in printed.get()
-    assert "encoder.bias_hh_l0, encoder.bias_ih_l0" in printed.get()
-    assert "a last column of words" in printed.get()
-    assert "".join(line.partition("[")[0].strip().split("  ")[0] for line in lines[3:]).startswith(rows[0][0])
+        print_table(out, ["in DST", "shape", "a last column of words"], [row])
+    assert all(text in printed.get() for text in (*row[1:], "a last column of words"))
+    lines = printed.get().splitlines()[3:]
+    assert "".join(line.partition("[")[0].strip().split("  ")[0] for line in lines).startswith(row[0])
 
 
 def test_of_a_long_table_the_first_rows_are_printed_and_how_many_more_there_are(run, tmp_path):
@@ -162,34 +124,33 @@ def test_of_a_long_table_the_first_rows_are_printed_and_how_many_more_there_are(
     assert len(json.loads(run("inspect", "m.safetensors", "--json")[1])["tensors"]) == count
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(PycudnnrnnError, 1), (OSError, 1), (click.ClickException, 1), (click.UsageError, 2)]
-)
-def test_an_error_quotes_what_is_in_a_file_written_out_and_not_at_length(run, monkeypatch, error, status):
-    def fail(_):
-        raise error(HOSTILE + "x" * 100_000)
-
-    monkeypatch.setattr("pycudnnrnn.cli.layout.arithmetic_layout", fail)
-    code, out, err = run("layout", "lstm", "1", "4", "3")
-    assert (code, out) == (status, "")
-    assert is_plain(err)
-    assert "owned" in err
-    assert len(err) < 6000
-    assert not any(line.startswith("checksum") for line in err.splitlines())
-
-
 def test_json_has_null_for_a_number_that_it_does_not_have(capsys):
     echo_json({"a": (math.inf, [math.nan, 1.5])})
     assert json.loads(capsys.readouterr().out) == {"a": [None, [None, 1.5]]}
 
 
-def test_too_little_memory_ctrl_c_and_a_reader_that_left_are_told_in_a_line_or_none(run, monkeypatch):
-    for error, ending in (
-        (MemoryError(), (1, "", "pycudnnrnn: there is not enough memory\n")),
-        (KeyboardInterrupt(), (130, "", "\n")),
-        (BrokenPipeError(), (1, "", "")),
-    ):
-        monkeypatch.setattr(
-            "pycudnnrnn.cli.layout.arithmetic_layout", lambda _, error=error: (_ for _ in ()).throw(error)
-        )
-        assert run("layout", "lstm", "1", "4", "3") == ending
+ERRORS = [
+    (MemoryError(), 1, "pycudnnrnn: there is not enough memory"),
+    (KeyboardInterrupt(), 130, ""),
+    (BrokenPipeError(), 1, None),
+    (OSError(28, "No space left on device", "a.png"), 1, "pycudnnrnn: a.png: No space left on device"),
+    (EngineError("There is none.", ("wheel: none", "conda: none")), 1, "conda: none"),
+    (PycudnnrnnError(HOSTILE * 5000), 1, "owned"),
+    (click.ClickException(HOSTILE * 5000), 1, "owned"),
+    (click.UsageError(HOSTILE * 5000), 2, "owned"),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "text"), ERRORS, ids=[type(error).__name__ for error, *_ in ERRORS])
+def test_any_error_is_one_line_that_quotes_a_file_written_out_and_not_at_length(run, monkeypatch, error, status, text):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("pycudnnrnn.cli.layout.arithmetic_layout", fail)
+    code, out, err = run("layout", "lstm", "1", "4", "3")
+    assert (code, out) == (status, "")
+    assert is_plain(err)
+    assert text in err if text is not None else not err
+    assert len(err) < 6000
+    assert status == 2 or len(err.splitlines()) <= 1
+    assert not any(line.startswith("checksum") for line in err.splitlines())

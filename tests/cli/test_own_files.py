@@ -22,8 +22,12 @@ LAYERS = {
 }
 
 
-def canonical(layer):
-    return Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))
+def written_of(layer):
+    return convert.pytorch.from_canonical(Canonical(layer.spec, *layer.op.params_to_canonical(layer.params)))
+
+
+def found_in(path):
+    return {name: tensor.numpy() for name, tensor in torch.load(path, weights_only=True).items()}
 
 
 @pytest.mark.parametrize("what", LAYERS)
@@ -33,12 +37,9 @@ def test_a_savers_file_of_one_model_converts_without_an_option(run, tmp_path, wh
     code, out, err = run("convert", "own.safetensors", "own.pt", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
-    found = {name: tensor.numpy() for name, tensor in torch.load(tmp_path / "own.pt", weights_only=True).items()}
-    equal_dicts(found, convert.pytorch.from_canonical(canonical(layer)))
-    assert report["from"] == "pycudnnrnn"
-    assert report["spec"] == json.loads(layer.spec.to_json())
+    equal_dicts(found_in(tmp_path / "own.pt"), written_of(layer))
+    assert (report["from"], report["spec"]) == ("pycudnnrnn", json.loads(layer.spec.to_json()))
     assert report["notes"] == ["left out, since one model is converted at a time: 'step'"]
-    assert {array["name"] for array in report["arrays"]} == found.keys()
 
 
 def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(run, tmp_path):
@@ -51,12 +52,10 @@ def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(r
     for prefix in ("decoder", "decoder/"):
         code, out, _ = run("convert", "own.safetensors", "own.pt", "--force", "-s", f"prefix={prefix}")
         assert (code, "note: left out, since one model is converted at a time: 'encoder', 'step'" in out) == (0, True)
-        found = {name: tensor.numpy() for name, tensor in torch.load(tmp_path / "own.pt", weights_only=True).items()}
-        equal_dicts(found, convert.pytorch.from_canonical(canonical(things["decoder"])))
+        equal_dicts(found_in(tmp_path / "own.pt"), written_of(things["decoder"]))
     Saver({"step": np.array(1)}).save(tmp_path / "step.safetensors")
     code, _, err = run("convert", "step.safetensors", "own.pt", "--force")
     assert (code, "there is no RNN in this file, only 'step'" in err) == (1, True)
-    assert run("convert", "own.safetensors", "new.pt", "-s", "activation=tanh")[0] == 2
 
 
 def test_a_checkpoint_with_a_wrong_hash_is_not_converted(run, tmp_path):
@@ -71,9 +70,7 @@ def test_a_checkpoint_with_a_wrong_hash_is_not_converted(run, tmp_path):
 def test_a_checkpoint_is_verified_against_the_other_side_alone(run, tmp_path):
     Saver({"a": built(dtype="float32")}).save(tmp_path / "own.safetensors")
     code, out, _ = run("convert", "own.safetensors", "own.pt", "--verify")
-    assert code == 0
-    assert "verify: pytorch (DST): worst error" in out
-    assert "(SRC)" not in out
+    assert (code, "verify: pytorch (DST): worst error" in out, "(SRC)" in out) == (0, True, False)
 
 
 def test_a_file_that_was_converted_says_whose_arrays_it_holds(run, tmp_path):

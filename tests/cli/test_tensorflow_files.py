@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import checkpoint, convert
-from pycudnnrnn.convert import Canonical
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.bundles import write_bundle
 from tests.helpers.oracles import equal_dicts, random_canonical
@@ -35,15 +34,10 @@ def test_inspect_lists_the_tensors_and_the_rnns(run, arrays, given):
     assert report["verified"] is True
     assert report["tensors"]["global_step"]["most"] == 7
     assert arrays.keys() < report["tensors"].keys()
-    assert report["nbytes"] == sum(tensor["nbytes"] for tensor in report["tensors"].values())
-    assert report["items"] == {
-        "b/": {"scope": "b/", "cell": "cudnn_compatible_gru_cell", "num_layers": 1, "num_dirs": 1, "num_units": 4},
-        "net/cudnn_rnn_relu/": {
-            "scope": "net/cudnn_rnn_relu/", "cell": "basic_rnn_cell", "num_layers": 2, "num_dirs": 2, "num_units": 3,
-        },
+    assert report["items"]["net/cudnn_rnn_relu/"] == {
+        "scope": "net/cudnn_rnn_relu/", "cell": "basic_rnn_cell", "num_layers": 2, "num_dirs": 2, "num_units": 3,
     }  # fmt: skip
-    code, out, err = run("inspect", given)
-    assert (code, err) == (0, "")
+    out = run("inspect", given)[1]
     assert "checksum: CRC-32C is right" in out
     assert "net/cudnn_rnn_relu/: scope net/cudnn_rnn_relu/, cell basic_rnn_cell, num_layers 2, num_dirs 2" in out
 
@@ -52,25 +46,17 @@ def test_inspect_ends_in_one_line_where_a_checkpoint_is_damaged(run, arrays, tmp
     data = tmp_path / "model.ckpt-7.data-00000-of-00001"
     data.write_bytes(bytes([data.read_bytes()[0] ^ 1]) + data.read_bytes()[1:])
     code, out, err = run("inspect", "model.ckpt-7")
-    assert (code, out) == (1, "")
-    assert "CRC-32C differs" in err
-    assert err.count("\n") == 1
+    assert (code, out, err.count("\n"), "CRC-32C differs" in err) == (1, "", 1, True)
 
 
-@pytest.mark.parametrize("given", ["model.ckpt-7", "model.ckpt-7.index", "."])
-def test_convert_reads_a_checkpoint_and_prints_what_it_leaves_out(run, arrays, tmp_path, given):
+def test_convert_reads_a_checkpoint_and_prints_what_it_leaves_out(run, arrays):
     options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu")
-    code, out, err = run("convert", given, "m.safetensors", *options, "--to", "pytorch")
+    code, out, err = run("convert", ".", "m.safetensors", *options, "--to", "pytorch")
     assert (code, err) == (0, "")
     assert "note: left out, since they are of no cell: 'net/cudnn_rnn_relu/stack_bidirectional_rnn/" in out
     assert "RNNSpec('rnn_relu', 2, 3, 5" in out
-    code, out, err = run("convert", given, "m.safetensors", *options, "--to", "pytorch", "--force", "--json")
-    assert (code, err) == (0, "")
-    (note,) = json.loads(out)["notes"]
-    assert note.startswith("left out, since they are of no cell: ")
-    code, _, err = run("convert", given, "n.safetensors", *options[:2], "--to", "pytorch")
-    assert code == 1
-    assert "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu" in err
+    code, _, err = run("convert", "model.ckpt-7", "n.safetensors", *options[:2], "--to", "pytorch")
+    assert (code, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu" in err) == (1, True)
 
 
 def test_convert_takes_the_forget_bias(run, tmp_path):
@@ -86,19 +72,15 @@ def test_convert_takes_the_forget_bias(run, tmp_path):
     assert "1.0, its default, was added" in run("convert", "m", "o.index")[1]
 
 
-@pytest.mark.parametrize("target", ["out.ckpt-3.index", "out.ckpt-3"])
-def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target):
-    options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu", "-t", "prefix=x")
-    more = () if target.endswith(".index") else ("--to", "tensorflow")
-    assert run("convert", "model.ckpt-7", target, *options, *more)[0] == 0
-    c: Canonical = convert.tensorflow.to_canonical(arrays, prefix="net/cudnn_rnn_relu", activation="relu")
-    written, expected = (
-        checkpoint.read_tensorflow(tmp_path / "out.ckpt-3"),
-        convert.tensorflow.from_canonical(c, prefix="x"),
-    )
-    equal_dicts(written, dict(sorted(expected.items())))
+@pytest.mark.parametrize(("target", "more"), [("out.ckpt-3.index", ()), ("out.ckpt-3", ("--to", "tensorflow"))])
+def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target, more):
+    options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu", "-t", "prefix=x", *more)
+    assert run("convert", "model.ckpt-7", target, *options)[0] == 0
+    c = convert.tensorflow.to_canonical(arrays, prefix="net/cudnn_rnn_relu", activation="relu")
+    expected = convert.tensorflow.from_canonical(c, prefix="x")
+    equal_dicts(checkpoint.read_tensorflow(tmp_path / "out.ckpt-3"), dict(sorted(expected.items())))
     (tmp_path / "out.ckpt-3.index").unlink()
-    code, _, err = run("convert", "model.ckpt-7", target, *options, *more)
+    code, _, err = run("convert", "model.ckpt-7", target, *options)
     assert (code, "exists: --force overwrites it" in err) == (2, True)
 
 
