@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import struct
 import zipfile
 
 import h5py
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.convert.keras import read_h5
 from pycudnnrnn.errors import ArgumentError, ConvertError
-from tests.fuzz.json_mutants import with_a_change
 from tests.helpers.examples import examples
 from tests.helpers.oracles import equal_dicts, need, random_canonical
 
@@ -83,8 +81,6 @@ def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
     [
         ({"gru/gru_cell/kernel": np.array(["x"], object)}, "expecting a floating dtype"),
         ({"gru/gru_cell/kernel": np.ones(3), "gru/gru_cell/bias": [1.0]}, "expecting an array, got list"),
-        ({"./gru_cell/kernel": np.ones(3)}, "has no place"),
-        ({"\ud800/gru_cell/kernel": np.ones(3)}, "cannot be written as HDF5"),
         ({f"g/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "name already exists"),
         ({}, "empty"),
     ],
@@ -120,7 +116,6 @@ def damaged_chunk(file):
 HOSTILE_HDF5 = {
     "a link out of the file": (
         lambda file: file.__setitem__("layers", h5py.ExternalLink("/etc/hostname", "/")), "is a link to elsewhere"),
-    "a soft link": (lambda file: file.__setitem__("layers", h5py.SoftLink("/elsewhere")), "is a link to elsewhere"),
     "an array kept in another file": (
         lambda file: file.create_dataset("kernel", (4,), "f4", external=[("/etc/hostname", 0, 16)]),
         "keeps its data in another file"),
@@ -130,8 +125,6 @@ HOSTILE_HDF5 = {
         "'kernel': declares more than 100 times the bytes of the file"),
     "arrays that are too large together": (never_written, "with the arrays before it"),
     "a damaged chunk": (damaged_chunk, "evil.h5: cannot be read as HDF5: "),
-    "a name that is not text": (
-        lambda file: file.create_dataset(b"kernel\x80", data=np.ones(3)), "cannot be read as HDF5"),
 }  # fmt: skip
 
 
@@ -183,19 +176,12 @@ def renamed_in(config, *names):
     return json.dumps(model)
 
 
-def declares_less(good):
-    data = bytearray(zipped([*good.items()], zipfile.ZIP_DEFLATED))
-    struct.pack_into("<I", data, data.rfind(b"PK\x01\x02") + 24, 100)
-    return bytes(data)
-
-
 def with_(good, **changes):
     return zipped([*(good | {name.replace("_", "."): content for name, content in changes.items()}).items()])
 
 
 BOMB = "it unpacks to more than 100 times its own size"
 HOSTILE_ZIP = {
-    "text": (lambda good: b"no zip", "File is not a zip file"),
     "no weights": (lambda good: zipped([("config.json", good["config.json"])]), "no item named 'model.weights.h5'"),
     "a way out": (
         lambda good: zipped([("config.json", "{}"), ("../model.weights.h5", good["model.weights.h5"])]),
@@ -204,10 +190,8 @@ HOSTILE_ZIP = {
         lambda good: zipped([("config.json", "{}"), ("model.weights.h5", bytes(10**7))], zipfile.ZIP_DEFLATED), BOMB),
     "a bomb of configuration": (
         lambda good: zipped([*(good | {"config.json": bytes(10**7)}).items()], zipfile.ZIP_DEFLATED), BOMB),
-    "less than there is": (declares_less, "Bad CRC-32 for file 'model.weights.h5'"),
     "no JSON": (lambda good: with_(good, config_json=b"{"), "its configuration cannot be read"),
     "JSON without a bottom": (lambda good: with_(good, config_json=b"[" * 100_000), "its configuration cannot be read"),
-    "no HDF5": (lambda good: with_(good, model_weights_h5=b"no"), "cannot be read as HDF5"),
     "two layers of one name": (
         lambda good: with_(good, config_json=renamed_in(good["config.json"], "x", "x/cell")),
         "is the name of two layers"),
@@ -224,19 +208,9 @@ def test_a_hostile_keras_file_is_refused_before_it_does_harm(what, good, tmp_pat
     assert [file.name for file in tmp_path.iterdir()] == ["evil.keras"], "and nothing was unpacked"
 
 
-def read_all(path):
-    """Read a file in every way; only a `ConvertError` may come of it."""
-    with contextlib.suppress(ConvertError):
-        convert.keras.read_settings(path)
-    with contextlib.suppress(ConvertError):
-        arrays = (convert.keras.read_keras if path.suffix == ".keras" else read_h5)(path)
-        for layers in (None, ["one"], ["one", "two"], ["part", "two"], ["both", "one"], ["over"], ["gru"]):
-            with contextlib.suppress(ConvertError):
-                convert.keras.to_canonical(arrays, layers=layers)
-
-
 @pytest.mark.parametrize("suffix", [".keras", ".h5"])
-def test_a_damaged_file_is_a_convert_error(suffix, good, tmp_path):
+def test_a_damaged_file_is_read_or_is_a_convert_error(suffix, good, tmp_path):
+    """What a configuration may hold is in tests/fuzz."""
     whole = zipped([*good.items()], zipfile.ZIP_DEFLATED) if suffix == ".keras" else good["model.weights.h5"]
 
     @examples(500)
@@ -247,48 +221,8 @@ def test_a_damaged_file_is_a_convert_error(suffix, good, tmp_path):
         for byte in noise:
             data[int(rng.integers(len(data)))] = byte
         (tmp_path / f"m{suffix}").write_bytes(bytes(data[: int(rng.integers(len(data)))] if cut else data))
-        read_all(tmp_path / f"m{suffix}")
-
-    check()
-
-
-# --- a configuration is anybody's JSON -------------------------------------------------------------------------------
-
-
-def configurations():
-    """Return configurations of models that have everything that a reader looks at, and one of the oldest kind."""
-    L, more = keras.layers, {"return_sequences": True}
-    x, h = keras.Input((6, 2), name="x"), keras.Input((2,), name="h")
-    part = keras.Sequential([keras.Input((6, 2)), L.LSTM(2, name="inside", **more)], name="part")
-    one = L.LSTM(2, name="one", **more)(part(x), mask=x[..., 0] > 0)
-    two = L.LSTM(2, name="two", **more)(one, initial_state=[h, h])
-    both = L.Bidirectional(L.LSTM(2, name="f", **more), name="both")
-    over = L.RNN(L.LSTMCell(2), name="over", **more)
-    models = keras.Model([x, h], two), keras.Sequential([x, both, L.Activation("linear"), L.Dropout(0.5), over])
-    found = [json.loads(model.to_json()) for model in models]
-    return [*found, found[1] | {"config": found[1]["config"]["layers"]}]
-
-
-def file_with(path, text):
-    """Write an `.h5` with this configuration, and arrays for every layer in `configurations`."""
-    with h5py.File(path, "w") as file:
-        for key in ["one", "two", "part/inside", "both/forward_layer", "both/backward_layer", "over"]:
-            for k, shape in enumerate([(2, 8), (2, 8), (8,)]):
-                file[f"{key}/cell/vars/{k}"] = np.ones(shape, "f4")
-        file.attrs["model_config"] = text
-    return path
-
-
-def test_any_json_is_read_or_is_a_convert_error(tmp_path):
-    found = configurations()
-    for config in found:
-        read_all(file_with(tmp_path / "m.h5", json.dumps(config)))
-
-    @examples(500)
-    @given(st.sampled_from(found), st.randoms(use_true_random=False), st.integers(1, 3))
-    def check(config, rng, count):
-        for _ in range(count):
-            config = with_a_change(rng, config)
-        read_all(file_with(tmp_path / "m.h5", json.dumps(config)))
+        for read in (convert.keras.read_settings, convert.keras.read_keras if suffix == ".keras" else read_h5):
+            with contextlib.suppress(ConvertError):
+                read(tmp_path / f"m{suffix}")
 
     check()

@@ -11,7 +11,6 @@ import argparse
 import hashlib
 import random
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,7 @@ HANG_S = 120
 RSS_MIB = 2048
 
 
-def fuzz(name: str, folder: Path, arguments: list[str]) -> None:
+def fuzz(name: str, folder: Path, scratch: Path, arguments: list[str]) -> None:
     """Fuzz one target, and never return."""
     import atheris
 
@@ -45,9 +44,6 @@ def fuzz(name: str, folder: Path, arguments: list[str]) -> None:
         from tests.fuzz.targets import TARGETS
 
     target = TARGETS[name]
-    shared = Path("/dev/shm")  # on a disk, writing an input costs ten times what reading it does
-    scratch = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() else None, prefix="fuzz-"))
-    (folder / "scratch").write_text(str(scratch))
     corpus = folder / "corpus"
     corpus.mkdir(exist_ok=True)
     for data in target.seeds(scratch):
@@ -76,15 +72,16 @@ def finding(name: str, folder: Path, seconds: int, runs: int, seed: int) -> str:
     """Fuzz one target in a process, print what it did, and return what it found."""
     folder.mkdir(parents=True, exist_ok=True)
     before = set(folder.glob("*-*"))
-    command = [
-        sys.executable, "-m", "tests.fuzz.guided", "--only", name, str(folder), "--", f"-max_total_time={seconds}",
-        f"-runs={runs}", f"-seed={seed}", f"-max_len={LARGEST}", f"-timeout={HANG_S}", f"-rss_limit_mb={RSS_MIB}",
-        f"-artifact_prefix={folder}/", "-print_final_stats=1",
+    limits = [
+        f"-max_total_time={seconds}", f"-runs={runs}", f"-seed={seed}", f"-max_len={LARGEST}", f"-timeout={HANG_S}",
+        f"-rss_limit_mb={RSS_MIB}", f"-artifact_prefix={folder}/", "-print_final_stats=1",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, check=False, cwd=ROOT)
+    # On a disk, writing an input costs ten times what reading it does.
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="fuzz-") as scratch:
+        command = [sys.executable, "-m", "tests.fuzz.guided", "--only", name, str(folder), scratch, *limits]
+        done = subprocess.run(command, capture_output=True, check=False, cwd=ROOT)
     text = (done.stdout + done.stderr).decode(errors="replace")
     (folder / "log").write_text(text)
-    shutil.rmtree((folder / "scratch").read_text(), ignore_errors=True)
     status = re.findall(r"^#\d+\s.*", text, re.MULTILINE)
     print(name, *status[-1:], flush=True)
     inputs = [str(path) for path in sorted(set(folder.glob("*-*")) - before)]
@@ -95,7 +92,7 @@ def finding(name: str, folder: Path, seconds: int, runs: int, seed: int) -> str:
 
 def main() -> None:
     if sys.argv[1:2] == ["--only"]:
-        fuzz(sys.argv[2], Path(sys.argv[3]), sys.argv[5:])
+        fuzz(sys.argv[2], *map(Path, sys.argv[3:5]), sys.argv[5:])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", default=NAMES, choices=[*NAMES, []], metavar="target")
     parser.add_argument("--seconds", type=int, default=600, help="of each target; 0: until its runs are over")

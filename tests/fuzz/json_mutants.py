@@ -1,6 +1,7 @@
-"""JSON with one thing in it changed."""
+"""JSON with one thing in it changed, and the header of a checkpoint with a hash that fits the change."""
 
 import contextlib
+import hashlib
 import json
 
 JUNK = [
@@ -26,3 +27,31 @@ def with_a_change(rng, value):
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return rng.choice([value + 1, value - 1, -value, value * 2, rng.choice(JUNK)])
     return rng.choice(JUNK)
+
+
+def parts(data):
+    """Return a checkpoint's header and what comes after it."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.loads(data[8:end]), data[end:]
+
+
+def rehashed(header, payload):
+    """Make a checkpoint, with a hash that fits where there can be one: written anew, from the format."""
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        header["__metadata__"]["sha256"] = _hash_of(header, payload)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + payload
+
+
+def _hash_of(header, payload):
+    dtypes = {"F16": "float16", "F32": "float32", "F64": "float64", "I64": "int64"}
+    metadata = {key: value for key, value in header["__metadata__"].items() if key != "sha256"}
+    found = [text for key in sorted(metadata) for text in (key, metadata[key])]
+    for name in sorted(header.keys() - {"__metadata__"}):
+        first, last = header[name]["data_offsets"]
+        found += [name, dtypes[header[name]["dtype"]], str(tuple(header[name]["shape"])), payload[first:last]]
+    hashing = hashlib.sha256()
+    for part in found:
+        raw = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
+        hashing.update(len(raw).to_bytes(8, "little") + raw)
+    return hashing.hexdigest()
