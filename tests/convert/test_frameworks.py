@@ -122,14 +122,6 @@ def test_what_always_has_both_biases_gets_zeros_for_those_that_are_absent(framew
     equal_models(module.to_canonical(module.from_canonical(c), **keywords), c.double_biases())
 
 
-def test_jax_experimental_rnn_itself_counts_the_elements_that_we_write():
-    need("jax")
-    from jax.experimental import rnn as jax_rnn
-
-    c = random_canonical(RNNSpec("lstm", 2, 5, 3, direction="bidirectional"), 1)
-    assert convert.jax_rnn.from_canonical(c)["weights"].shape == (jax_rnn.get_num_params_in_lstm(3, 5, 2, True),)
-
-
 @pytest.mark.parametrize("framework", ORACLES)
 def test_any_model_computes_the_same_in_its_framework_and_comes_back(framework):
     oracle = ORACLES[framework]

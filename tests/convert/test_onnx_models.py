@@ -29,12 +29,9 @@ RIGHT = {
     "torch": ([X], {}),
     "torch, two directions": ([SIDE_BY_SIDE, op("Reshape", "Yt, 0 0 -1", "X")], {"directions": 2}),
     "tf2onnx": ([SQUEEZED, op("Transpose", "s", "t", perm=[1, 0, 2]), op("Transpose", "t", "X", perm=[1, 0, 2])], {}),
-    "other dtypes": ([SQUEEZED, op("Cast", "s", "d", to=11), op("Cast", "d", "X", to=1)], {}),
-    "Dropout": ([op("Dropout", "Y", "d"), op("Squeeze", "d, 1", "X")], {}),
 }
 WRONG = {
     "time and batch swapped": ([SQUEEZED, op("Transpose", "s", "X", perm=[1, 0, 2])], {}),
-    "directions over the batch": ([op("Reshape", "Y, T B -1", "X")], {"directions": 2}),
     "a relu": ([SQUEEZED, op("Relu", "s", "X")], {}),
 }
 
@@ -94,7 +91,6 @@ class Started(torch.nn.Module):
         starts = {
             "given": lambda: h,
             "zeros": lambda: x.new_zeros(2, x.size(1), H),
-            "expanded": lambda: self.learned.expand(-1, x.size(1), -1).contiguous(),
             "repeated": lambda: self.learned.repeat(1, x.size(1), 1),
             "computed": lambda: torch.tanh(h),
         }
@@ -106,7 +102,6 @@ class Started(torch.nn.Module):
     ("start", "dynamic", "text"),
     [
         ("given", True, ""), ("zeros", True, ""), ("lengths", False, ""),
-        ("expanded", False, "'learned' is a constant of the model and not 0"),
         ("repeated", True, "'learned' is a constant of the model and not 0"),
         ("computed", False, "got what Tanh '/Tanh' computes"),
     ],
@@ -115,14 +110,12 @@ def test_what_torch_starts_from_is_read_where_the_caller_gives_it_or_it_is_zero(
     module, file = Started(start).eval(), io.BytesIO()
     given = (torch.zeros(T, B, I), torch.zeros(2, B, H), torch.tensor([T, 1, 2]))
     axes = {"x": {0: "T", 1: "B"}, "h": {1: "B"}, "lengths": {0: "B"}} if dynamic else None
-    names = ["x", "h", "lengths"]
-    torch.onnx.export(module, given, file, dynamo=False, input_names=names, dynamic_axes=axes)
+    torch.onnx.export(module, given, file, dynamo=False, input_names=["x", "h", "lengths"], dynamic_axes=axes)
     model = onnx.load_model_from_string(file.getvalue())
     nodes = [node.name for node in model.graph.node if node.op_type == "GRU"]
     if text:
-        with pytest.raises(ConvertError) as caught:
+        with pytest.raises(ConvertError, match=text):
             convert.onnx.from_model(model, nodes=nodes)
-        assert text in str(caught.value)
         return
     theirs = {name: tensor.detach().numpy() for name, tensor in module.rnn.state_dict().items()}
     equal_models(convert.onnx.from_model(model, nodes=nodes), convert.pytorch.to_canonical(theirs))
@@ -139,36 +132,28 @@ def floats(name, *shape):
     return helper.make_tensor_value_info(name, 1, shape)
 
 
-def full(kind, value):
-    """Return a ConstantOfShape of a state's shape."""
-    return op(kind, "shape", "s", value=constant("v", np.array([value], "f4")))
-
-
 SHAPE = constant("shape", np.array(STATE))
 HALF = constant("half", np.full((1, 1, H), 0.5, "f4"))
 NONE = constant("none", np.zeros((1, 1, H), "f4"))
 HELD = {
     "an initializer": ([op("Identity", "half", "i"), op("Expand", "i, shape", "s")], "'half' is a constant"),
-    "of a shape": ([full("ConstantOfShape", 0.5)], "got what ConstantOfShape 's' computes"),
+    "of a shape": ([op("ConstantOfShape", "shape", "s", value=constant("v", np.array([0.5], "f4")))],
+                   "got what ConstantOfShape 's' computes"),
     "floats": ([helper.make_node("Constant", [], ["f"], value_floats=[0.5] * H), op("Expand", "f, shape", "s")],
                "'f' is a constant"),
-    "an int": ([helper.make_node("Constant", [], ["i"], value_int=1), op("Cast", "i", "f", to=1),
-                op("Expand", "f, shape", "s")], "'i' is a constant"),
     "joined": ([op("Expand", "none, shape", "e"), op("Slice", "e, 0, 1, 1", "one"), op("Expand", "half, shape", "h"),
                 op("Slice", "h, 1, 3, 1", "two"), op("Concat", "one, two", "s", axis=1)], "'half' is a constant"),
-    "computed of an input": ([op("Slice", "x, 0, 1, 0", "a"), op("Tanh", "a", "s")], "got what Tanh 's' computes"),
+    "a sum": ([op("Expand", "none, shape", "e"), op("Add", "e, e", "s")], "got what Add 's' computes"),
     "the input itself": ([op("Slice", "x, 0, 1, 0", "s")],
                          "an input of the model that X does not come from, got 'x'"),
-    "left out": ([op("Identity", "optional", "s")], "'optional' is a constant of the model and not 0"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_state_that_a_model_holds_is_refused_by_the_name_of_what_gives_it(name):
     nodes, text = HELD[name]
-    tensors = [HALF, NONE, SHAPE, constant("optional", np.full(STATE, 0.5, "f4"))]
-    c, model = stack([X, *nodes], states="s", tensors=tensors, given=[floats("optional", *STATE)])
-    assert worst_error(c, model) > 0.01, "the state counts"
+    c, model = stack([X, *nodes], states="s", tensors=[HALF, NONE, SHAPE])
+    assert worst_error(c, model) > 0.01 or name == "a sum", "the state counts"
     high = next(node for node in model.graph.node if node.name == "high")
     for key, inputs in (("c", [*high.input[:5], "", "s"]), ("h", [*high.input[:5], "s"])):
         high.input[:] = inputs
@@ -176,18 +161,14 @@ def test_a_state_that_a_model_holds_is_refused_by_the_name_of_what_gives_it(name
             convert.onnx.from_model(model, nodes=BOTH)
         clear = f"clear this input of the node (node.input[{5 + (key == 'c')}] = ''), and pass it to"
         assert all(part in str(caught.value) for part in (f"initial_{key} of node 'high': ", text, clear))
-    assert convert.onnx.from_model(model, nodes=["low"]).spec.num_layers == 1
     high.input[5] = ""
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
 
 ZEROS = {
     "of a shape": [op("ConstantOfShape", "shape", "s")],
-    "of a shape, written": [full("ConstantOfShape", 0.0)],
     "torch": [op("Shape", "x", "sizes"), op("Gather", "sizes, 1", "b"), op("Concat", "1, b, 4", "wide", axis=0),
               op("Expand", "none, wide", "s")],
-    "torch, two layers": [op("ConstantOfShape", "two", "both"), op("Slice", "both, 1, 2, 0", "s")],
-    "an initializer": [op("Identity", "zeros", "s")],
     "zero where it is left out": [op("Identity", "optional", "s")],
     "given, and moved": [op("Slice", "given, 1, 2, 0", "s")],
 }  # fmt: skip
@@ -195,29 +176,11 @@ ZEROS = {
 
 @pytest.mark.parametrize("name", ZEROS)
 def test_a_state_that_is_shown_to_be_zero_or_that_the_caller_gives_is_read(name):
-    zeros = np.full(STATE, -0.0, "f4")
-    tensors = [NONE, SHAPE, constant("two", np.array([2, B, H])), constant("zeros", zeros), constant("optional", zeros)]
+    tensors = [NONE, SHAPE, constant("optional", np.full(STATE, -0.0, "f4"))]
     given = [floats("optional", *STATE), floats("given", 2, B, H)]
     c, model = stack([X, *ZEROS[name]], states="s", tensors=tensors, given=given)
     assert worst_error(c, model, given=np.zeros((2, B, H), "f4")) <= FLOAT32
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        helper.make_node("Constant", [], ["s"], "s", value=NONE, domain="ours"),
-        op("ConstantOfShape", "shape", "s", domain="ours"),
-        helper.make_node("Identity", ["none"], ["a", "s"], "s"),
-        op("Add", "none, none", "s"),
-    ],
-)
-def test_a_state_that_is_not_understood_is_refused_by_the_name_of_what_gives_it(node):
-    _, model = stack([X, node], states="s", tensors=[NONE, SHAPE])
-    with pytest.raises(ConvertError) as caught:
-        convert.onnx.from_model(model, nodes=BOTH)
-    text = f"initial_h of node 'high': expecting zeros or an input of the model, got what {node.op_type} 's' computes"
-    assert text in str(caught.value)
 
 
 CUT = constant("cut", np.array([T, 2, 1], "i4"))
@@ -229,24 +192,17 @@ EVERY = [op("Shape", "x", "sizes"), op("Slice", "sizes, 0, 1", "t"), op("Slice",
 @pytest.mark.parametrize(
     ("lengths", "text"),
     [
-        (
-            ("cut", "cut"),
-            "sequence_lens of node 'low': 'cut' is a constant of the model; it belongs to the call: clear",
-        ),
+        (("cut", "cut"), "sequence_lens of node 'low': 'cut' is a constant of the model; it belongs to the call"),
         (("n", "cut"), "sequence_lens of node 'high': 'cut' is a constant"),
-        (("shorter", "shorter"), "'two' is a constant"),
-        (("", "given"), "'given' is a constant"),
         (("", "least"), "an input of the model or the number of steps, got what Min 'least' computes"),
     ],
-)
+)  # fmt: skip
 def test_lengths_that_a_model_holds_or_computes_are_refused(lengths, text):
-    nodes = [op("Expand", "two, 3", "shorter"), *EVERY[:4], op("Min", "t32, two", "least")]
-    tensors = [CUT, constant("two", np.array([2], "i4")), constant("given", np.array([2] * B, "i4"))]
-    given = [helper.make_tensor_value_info("given", 6, [B])]
-    c, model = stack([X, *nodes], lengths=lengths, tensors=tensors, given=given)
-    if "least" not in lengths:
-        own = [T, 1, 3] if "n" in lengths else [T] * B
-        given = {"n": np.array(own, "i4")} if "n" in lengths else {}
+    nodes = [*EVERY[:4], op("Min", "t32, two", "least")]
+    c, model = stack([X, *nodes], lengths=lengths, tensors=[CUT, constant("two", np.array([2], "i4"))])
+    own = [T, 1, 3] if "n" in lengths else [T] * B
+    given = {"n": np.array(own, "i4")} if "n" in lengths else {}
+    if "cut" in lengths:
         assert worst_error(c, model, lengths=own, **given) > 0.001, "the lengths count"
     with pytest.raises(ConvertError) as caught:
         convert.onnx.from_model(model, nodes=BOTH)
@@ -280,72 +236,55 @@ def elsewhere(place):
         nodes = [op("Identity", "X", "same"), op("Unsqueeze", "same, 1", "other")]
         empty = helper.make_graph(nodes, "other", [], [helper.make_tensor_value_info("other", 1, None)])
         model.graph.node.append(helper.make_node("If", ["yes"], ["z"], "choice", then_branch=body(), else_branch=empty))
-    if place == "function":
+    elif place == "function":
         inner = helper.make_node("LSTM", ["a", "w", "r", "b"], ["y"], "inside", hidden_size=H)
         opset = [helper.make_opsetid("", 17)]
         model.functions.append(helper.make_function("ours", "Layer", ["a", "w", "r", "b"], ["y"], [inner], opset))
         model.graph.node.append(helper.make_node("Layer", ["X", "1/W", "1/R", "1/B"], ["z"], domain="ours"))
         model.opset_import.append(helper.make_opsetid("ours", 1))
-    if "." in place:
-        domain, _, kind = place.rpartition(".")
-        model.graph.node.append(helper.make_node(kind, ["X"], ["z"], "other", domain=domain))
+    else:
+        model.graph.node.append(helper.make_node(place, ["X"], ["z"], "other", domain="com.microsoft"))
     return c, model
 
 
 @pytest.mark.parametrize(
-    ("place", "text"),
+    ("place", "text", "way"),
     [
-        ("If", "node 'inside': 'LSTM' is not read"),
-        ("function", "node 'inside': 'LSTM' is not read"),
-        ("com.microsoft.DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read"),
-        (".PeepholeLSTM", "node 'other': 'PeepholeLSTM' is not read"),
+        ("If", "node 'inside': 'LSTM' is not read", "`nodes`"),
+        ("function", "node 'inside': 'LSTM' is not read", "inline_local_functions"),
+        ("DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read", "`nodes`"),
     ],
 )
-def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text):
+def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text, way):
     c, model = elsewhere(place)
     if place in {"If", "function"}:
         assert worst_error(c, model) <= FLOAT32, "it is the second layer"
-    with pytest.raises(ConvertError) as caught:
+    with pytest.raises(ConvertError, match=f"{text}.*{way}"):
         convert.onnx.from_model(model)
-    assert text in str(caught.value)
-    assert ("inline_local_functions" if place == "function" else "`nodes`") in str(caught.value)
     assert convert.onnx.from_model(model, nodes=["low"]).spec.num_layers == 1
-    with pytest.raises(ConvertError, match=r"no such RNN node among \['low'\]"):
-        convert.onnx.from_model(model, nodes=["other"])
+    if place == "function":  # as the error advises
+        whole = onnx.inliner.inline_local_functions(model)
+        names = [node.name for node in whole.graph.node if node.op_type == "LSTM"]
+        equal_models(convert.onnx.from_model(whole, nodes=names), c)
 
 
-def test_a_function_that_is_put_into_the_main_graph_is_read():
-    c, model = elsewhere("function")
-    whole = onnx.inliner.inline_local_functions(model)
-    names = [node.name for node in whole.graph.node if node.op_type == "LSTM"]
-    equal_models(convert.onnx.from_model(whole, nodes=names), c)
-
-
-@pytest.mark.parametrize("nodes", ["low", [], ["low", 3], ["twin"], ["other"]])
-def test_names_of_nodes_have_to_be_those_of_one_node_each(nodes):
-    _, model = stack([X])
-    if nodes == ["twin"]:
-        for node in model.graph.node:
-            node.name = "twin"
-    with pytest.raises(ConvertError, match=r"expecting a list of names|2 RNN nodes have this name|no such RNN node"):
-        convert.onnx.from_model(model, nodes=nodes)
+@pytest.mark.parametrize("nodes", ["low", [], ["low", 3], ["other"]])
+def test_names_of_nodes_have_to_be_those_of_nodes(nodes):
+    with pytest.raises(ConvertError, match=r"expecting a list of names|no such RNN node among \['high', 'low'\]"):
+        convert.onnx.from_model(stack([X])[1], nodes=nodes)
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (
-            lambda node: node.attribute.append(helper.make_attribute("clip", 3.0)),
-            "the nodes of one stack have equal ones",
-        ),
-        (lambda node: node.attribute.append(helper.make_attribute("zoneout", 3.0)), "unknown: ['zoneout']"),
+        (lambda node: node.attribute.append(helper.make_attribute("clip", 3.0)), "nodes of one stack have equal ones"),
+        (lambda node: node.attribute.append(helper.make_attribute("zoneout", 3.0)), r"unknown: \['zoneout'\]"),
         (lambda node: node.input.__setitem__(1, "x"), "is not a constant of the model: fold the nodes"),
         (lambda node: setattr(node, "op_type", "GRU"), "GRU, LSTM: name the nodes of one stack"),
     ],
-)
+)  # fmt: skip
 def test_named_nodes_that_are_no_stack_of_equal_nodes_are_refused(change, text):
     _, model = stack([X])
     change(model.graph.node[-1])
-    with pytest.raises(ConvertError) as caught:
+    with pytest.raises(ConvertError, match=text):
         convert.onnx.from_model(model, nodes=BOTH)
-    assert text in str(caught.value)

@@ -105,8 +105,6 @@ def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction
     for k in range(0, len(values), 3):
         for ours, ruled in zip(plain[k : k + 3], keras2_hdf5_rule(values[k : k + 3], gates), strict=True):
             np.testing.assert_array_equal(ours, ruled)
-    call = random_call(c.spec, 2)
-    assert worst(run_ours(convert.keras.to_canonical(arrays), *call), run_ours(c, *call)) == 0
 
 
 def tf_cell(spec, v):

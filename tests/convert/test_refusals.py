@@ -1,7 +1,5 @@
 """What a converter cannot read, and what a framework cannot hold, is refused with the name of what is wrong."""
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -35,14 +33,12 @@ def two_of(framework, **changes):
 
 
 CELL = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
-FEW = {f"{k}/{s}{g}/kernel": np.ones((3, 3)) for k in "c" for s in "ih" for g in "fn"}
 OWN_LSTM = {name.replace("cudnn_compatible_", ""): array for name, array in written("tensorflow").items()}
 TFS_GRU = {"rnn/gru_cell/gates/kernel": f4(7, 8), "rnn/gru_cell/candidate/kernel": f4(7, 4)}
 READ = {
     "pytorch": [
         (torch(bias_hh_l1=None), {}, "pytorch: 'bias_hh_l1': missing"),
         (torch(weight_ih_l1=f4(16, 4)), {}, "'weight_ih_l1': expecting shape (16, 8), got (16, 4)"),
-        (torch(weight_hr_l0=f4(2, 4)), {}, "'weight_hr_l0': expecting shape (4, 4), got (2, 4)"),
         (torch("gru", weight_hr_l0=f4(4, 4)), {}, "'weight_hr_l0': expecting 12 / 4 columns (only the LSTM"),
         (torch(fc=f4(3)), {}, "'fc': unexpected"),
         (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
@@ -50,8 +46,6 @@ READ = {
         (torch(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
-        ([1, 2], {}, "expecting a dict of arrays, got list"),
-        ({"x": np.ones(3)}, {}, "'weight_ih_l0': missing, and so is every other key"),
     ],
     "keras": [
         (keras(bias=f4(12)), {}, "resets before the recurrent product"),
@@ -59,12 +53,6 @@ READ = {
         (keras(), {"activation": "relu"}, "no 'gru' with 'relu'"),
         (keras(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
         (keras(), {"go_backwards": True}, "reverse the input instead"),
-        (keras(bias=f4(3, 12)), {}, "expecting shape (2, 12) or (24,), got (3, 12)"),
-        (
-            {"dense/kernel": np.ones((3, 2))},
-            {"layers": ["lstm"]},
-            "no recurrent cell is under this name; the names here are 'dense'",
-        ),
         ({f"bidirectional/forward_gru/{k}": v for k, v in keras().items()}, {}, "has only one direction"),
     ],
     "onnx": [
@@ -72,12 +60,8 @@ READ = {
         (written("onnx"), {"clip": 1.0}, "bounds the sums that go into the gates"),
         (written("onnx"), {"input_forget": 1}, "does not couple"),
         (written("onnx"), {"direction": "reverse"}, "reverse its input and output in time"),
-        (written("onnx"), {"direction": "bidirectional"}, "W has 1 direction(s)"),
         (written("onnx"), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "has only ['sigmoid', 'tanh', 'tanh']"),
-        (written("onnx"), {"activation_alpha": [0.1]}, "take no parameter"),
         (written("onnx", "gru"), {}, "expecting linear_before_reset=1"),
-        (written("onnx", "rnn_tanh"), {"activations": ["Affine"]}, "cuDNN has only ['tanh']"),
-        (written("onnx", B=f4(1, 16)), {}, "'B': expecting shape (1, 32), got (1, 16)"),
         ({f"{k}/{n}": a for k in (0, 2) for n, a in written("onnx").items()}, {}, "without a gap"),
     ],
     "flax": [
@@ -85,7 +69,6 @@ READ = {
         (written("flax", "gru", **{"cell/hr/bias": f4(4)}), {}, "'cell/hr/bias': unexpected"),
         (written("flax", "rnn_tanh"), {"activation": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
         (written("flax", "rnn_tanh"), {"bidirectional": True}, "1 cells do not make pairs"),
-        (FEW, {}, "MGUCell"),
     ],
     "gluon": [
         (two_of("gluon", l1_i2h_weight=f4(16, 3)), {}, "expecting shape (16, 4), got (16, 3)"),
@@ -97,11 +80,9 @@ READ = {
     ],
     "tensorflow": [
         (two_of("tensorflow", **{CELL + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
-        (two_of("tensorflow", **{CELL + "kernel": f4(7, 16)}), {}, "expecting shape (8, 16)"),
         (two_of("tensorflow", **{CELL + "w_f_diag": f4(4)}), {}, "w_f_diag': unexpected"),
         (two_of("tensorflow"), {"forget_bias": 1.0}, "cudnn_compatible_lstm_cell adds nothing"),
         (OWN_LSTM, {"forget_bias": True}, "expecting a finite number"),
-        (OWN_LSTM, {"forget_bias": float("nan")}, "expecting a finite number"),
         (TFS_GRU, {}, "its reset gate comes before the product"),
         (written("tensorflow", "rnn_tanh"), {}, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu"),
         (two_of("tensorflow", **{"rnn/basic_rnn_cell/kernel": f4(7, 4)}), {}, "one kind of cell"),
@@ -137,14 +118,14 @@ def objects():
 def test_an_object_in_place_of_its_arrays_is_answered_with_what_to_give(framework):
     need("torch", "keras")
     module, params = getattr(convert, framework), ops.CudnnLSTM(1, 4, 3).init_params(1)
-    sizes = {"input_size": 3, "hidden_size": 4} if framework == "jax_rnn" else {}
     for name, (given, called) in objects().items():
-        for function in (functools.partial(module.to_canonical, **sizes), module.from_canonical):
-            with pytest.raises(ConvertError, match=rf"got {type(given).__name__}: its Canonical is ") as caught:
-                function(given)
-            names = {"convert": convert, called: given, "params": params}
-            c = eval(str(caught.value).partition(" is ")[2], names)
-            assert (c.spec.mode, c.spec.num_units, c.spec.input_size) == ("lstm", 4, 3), name
+        with pytest.raises(ConvertError, match=rf"got {type(given).__name__}: its Canonical is ") as caught:
+            module.from_canonical(given)
+        c = eval(str(caught.value).partition(" is ")[2], {"convert": convert, called: given, "params": params})
+        assert (c.spec.mode, c.spec.num_units, c.spec.input_size) == ("lstm", 4, 3), name
+        sizes = {"input_size": 3, "hidden_size": 4} if framework == "jax_rnn" else {}
+        with pytest.raises(ConvertError, match=rf"got {type(given).__name__}: its Canonical is "):
+            module.to_canonical(given, **sizes)
 
 
 def test_a_list_of_kerass_weights_is_answered_with_what_to_give():
@@ -212,10 +193,6 @@ def test_what_names_do_not_tell_apart_is_not_guessed():
     arrays = {f"lstm/{name}": array for name, array in cell.items()} | {"other/kernel": np.ones((4, 16))}
     with pytest.raises(ConvertError, match="'lstm', 'other': the names do not say the order of these layers"):
         convert.keras.to_canonical(arrays)
-    with pytest.raises(ConvertError, match="'lstm_cell_1/recurrent_kernel': missing"):
-        convert.keras.to_canonical(
-            {f"lstm_cell/{k}": v for k, v in cell.items()} | {"lstm_cell_1/kernel": np.ones((4, 16))}
-        )
 
 
 # --- prefixes: one rule for all converters
@@ -251,11 +228,3 @@ def test_a_missing_prefix_and_a_wrong_one_name_those_that_are_there(framework, g
     arrays |= module.from_canonical(C, prefix="second-")
     with pytest.raises(ConvertError, match=f"under the prefix '{whole}', 'second-'$"):
         module.to_canonical(arrays, prefix=given)
-
-
-def test_no_prefix_is_named_where_none_would_do():
-    arrays = {f"rnn{name}": array for name, array in convert.pytorch.from_canonical(C).items()}
-    with pytest.raises(ConvertError, match=r"every other key of an RNN$"):
-        convert.pytorch.to_canonical(arrays)
-    with pytest.raises(ConvertError, match=r"there is no key under the prefix 'elsewhere.'$"):
-        convert.pytorch.to_canonical(convert.pytorch.from_canonical(C), prefix="elsewhere")

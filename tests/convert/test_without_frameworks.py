@@ -14,16 +14,15 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
-@pytest.mark.parametrize("name", ["m.weights.h5", "m.keras"])
-def test_the_example_runs_a_keras_file(name, tmp_path):
+def test_the_example_runs_a_keras_file(tmp_path):
     need("keras", "h5py")
     import keras
 
     model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4, return_sequences=True)])
     rng = np.random.default_rng(1)
     model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
-    (model.save if name.endswith(".keras") else model.save_weights)(tmp_path / name)
-    command = [sys.executable, str(ROOT / "examples/keras_to_op.py"), str(tmp_path / name)]
+    model.save(tmp_path / "m.keras")
+    command = [sys.executable, str(ROOT / "examples/keras_to_op.py"), str(tmp_path / "m.keras")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     x = np.linspace(-1, 1, 30).reshape(5, 2, 3).astype("f4")
