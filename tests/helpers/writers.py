@@ -64,5 +64,7 @@ WRITERS = {
 }
 """By name: a function of a path and a version, and the name that the file may have."""
 
-BESIDE = {"checkpoint"}
-"""What a writer may leave beside its file."""
+
+def names(folder):
+    """Return what is in a folder, except the list of checkpoints and locks."""
+    return sorted(p.name for p in folder.iterdir() if p.name != "checkpoint" and p.suffix != ".lock")

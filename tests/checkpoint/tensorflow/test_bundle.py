@@ -1,7 +1,6 @@
 """TensorFlow's checkpoints are read bit for bit without it, and it reads ours. The oracle is TensorFlow."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -51,15 +50,6 @@ def test_crc_32c_is_that_of_the_rfc():
         bytes(range(32)): 0x46DD794E,
     }
     assert {known: crc32c.checksum(known) for known in published} == published
-
-
-@pytest.mark.parametrize("given", ["shards", "shards.index", "."])
-def test_a_checkpoint_is_named_as_tensorflow_names_it_by_its_index_or_by_its_folder(files, tmp_path, given):
-    for path in files.glob("shards.*"):
-        shutil.copy(path, tmp_path)
-    # TensorFlow writes whole paths: those of the machine that it ran on.
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/shards"\nall_model_checkpoint_paths: "x"\n')
-    assert checkpoint.read_tensorflow(tmp_path / given).keys() == CONTENTS["shards"].keys()
 
 
 def test_the_files_that_are_stored_for_machines_without_tensorflow_are_its_own(files):
