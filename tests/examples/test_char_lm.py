@@ -11,7 +11,6 @@ from pathlib import Path
 import char_lm
 import pytest
 from char_lm_model import CharLM
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from pycudnnrnn import checkpoint
 
@@ -51,8 +50,6 @@ def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_
     losses = [f"{loss:.3f}" for loss in (*ngrams, result["held_out"])]
     assert [row[:2] for row in rows] == list(map(list, zip(NAMES, losses, strict=True)))
     assert [row[1] for row in rows if row[2] == "best"] == [min(losses)]
-    parts = ["text and n-grams", "training", "checkpoint", "held-out text", "sample", "pictures"]
-    assert list(result["parts"]) == parts
     assert f"{result['seconds']:.1f} s in all" in err
 
 
@@ -64,43 +61,19 @@ def test_a_third_of_the_demo_beats_the_trigrams_on_any_machine(run, tmp_path):
     assert json.loads(out)["held_out"] < json.loads(out)["trigram"]
 
 
-@pytest.fixture
-def tiny(tmp_path):
-    """The arguments of a small model of a small text, which learn in no time."""
+def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, monkeypatch, tmp_path):
     text = tmp_path / "tiny.txt"
     text.write_text("".join(f"{i} of the quick brown foxes jump over the lazy dog.\n" for i in range(300)))
-    return ["--units", "8", "--json", "--text", str(text), "--out", str(tmp_path / "out")]
-
-
-def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, monkeypatch, tiny):
     found = []
     for step, seed in ((1e-6, 3), (1000.0, 3), (1.0, 4)):
-        ticks = itertools.count()
-        clock = types.SimpleNamespace(perf_counter=lambda ticks=ticks, step=step: next(ticks) * step)
-        monkeypatch.setattr(char_lm, "time", clock)
-        code, out, err = run(*tiny, "--updates", "40", "--seed", seed)
+        ticks = itertools.count(step=step)
+        monkeypatch.setattr(char_lm, "time", types.SimpleNamespace(perf_counter=ticks.__next__))
+        code, out, err = run("--units", 8, "--json", "--text", text, "--updates", 40, "--seed", seed)
         assert code == 0, err
         sample = re.search(r"(?s)the model continues:\n(.*?)\nwritten to", err)[1]
         found.append((json.loads(out)["held_out"], json.loads(out)["updates"], sample))
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
-
-
-def test_blas_has_one_thread_while_it_runs_and_what_it_had_before_afterwards(run, monkeypatch, tiny):
-    def threads():
-        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
-
-    seen, step = [], CharLM.loss_and_gradients
-
-    def watched(*arguments):
-        seen.append(threads())
-        return step(*arguments)
-
-    monkeypatch.setattr(CharLM, "loss_and_gradients", watched)
-    with threadpool_limits(2, user_api="blas"):
-        code, _, err = run(*tiny, "--updates", "2")
-        assert code == 0, err
-        assert [*seen, threads()] == [{1}, {1}, {2}]
 
 
 INTERRUPTED = """
@@ -136,9 +109,7 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
         (["--device", "cuda"], 1, "CuPy finds no CUDA device"),
         (["--text", "short.txt"], 1, "expecting at least"),
         (["--text", "binary.txt"], 1, "is not UTF-8"),
-        (["--text", "nowhere.txt"], 2, "does not exist"),
         (["--out", "binary.txt/out"], 1, "binary.txt"),
-        (["--out", "/proc"], 1, "'/proc'"),
     ],
 )
 def test_a_demo_that_cannot_run_says_so_with_an_exit_code(run, arguments, code, text, tmp_path):
