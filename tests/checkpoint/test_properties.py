@@ -153,7 +153,7 @@ def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):
 def test_a_damaged_file_is_refused_or_right_and_a_refused_one_changes_nothing(tmp_path_factory, data):
     layer, path = built(dropout=0.5), tmp_path_factory.mktemp("damage") / "m"
     good = Saver({"m": layer}).save(path).read_bytes()
-    at, put = data.draw(st.integers(0, len(good) - 1)), data.draw(st.binary(max_size=9))
+    at, put = len(good) - data.draw(st.integers(1, len(good))), data.draw(st.binary(min_size=1, max_size=9))
     path.write_bytes(good[:at] + put + good[at + data.draw(st.sampled_from([0, len(put), len(good)])) :])
     twin = built(dropout=0.5, seed=9)
     expected, state = twin.params.copy(), twin.op.dropout_state()

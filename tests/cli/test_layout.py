@@ -41,6 +41,11 @@ def test_every_spec_can_be_said_and_comes_back_as_json(run, spec):
         assert tuple(found["shape"]) == region.shape
 
 
+def test_the_algorithm_reaches_the_spec(run):
+    spec = json.loads(run("layout", "lstm", "1", "8", "4", "--algo", "persist_static", "--json")[1])["spec"]
+    assert spec["algo"] == "persist_static"
+
+
 def test_the_table_has_a_row_a_region_with_its_offsets(run):
     code, out, err = run("layout", "gru", "1", "76", "300", "--direction", "bidirectional")
     assert (code, err) == (0, "")
