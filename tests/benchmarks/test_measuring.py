@@ -1,21 +1,15 @@
 """How figures are made: percentiles, ratios, sample sizes, and the numeric gate."""
 
-import functools
-import itertools
-import math
-import types
-
 import numpy as np
 import pytest
 
-from benchmarks import adapters, data, host_cost, timing, torch_rules
+from benchmarks import adapters, data, host_cost, timing
 from benchmarks.adapters import NotRun
 from benchmarks.hosts import Failed, Local
 from benchmarks.problems import GROUPS, rows_of
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, run
 from benchmarks.timing import HostClock, Sample
-from pycudnnrnn.layout import canonical_shapes
 from tests.benchmarks.rows import Fake, smoke
 
 
@@ -80,30 +74,6 @@ def test_what_is_drawn_is_the_same_number_in_every_type(dtype):
     assert len({x.tobytes() for x in drawn.xs}) == 4
 
 
-def test_a_large_gradient_is_compared_in_every_row_and_column():
-    sizes = (1100, 1024)
-    for axis, place in itertools.product((0, 1), range(0, 1000, 30)):
-        wrong = np.zeros(sizes, np.float32)
-        np.moveaxis(wrong, axis, 0)[place] = 1
-        assert data.flat([wrong], []).any()
-    assert data.flat([np.ones(sizes)], [np.ones((1024, 1024))]).size < 1024 * 1024 + 1100 * 1024 // 16
-    specs = {data.spec_of(problem.replace(T=1)) for group in GROUPS.values() for problem in group.problems}
-    matrices = [shape for spec in specs for *_, shape in canonical_shapes(spec) if math.prod(shape) > data.ALL_COMPARED]
-    assert matrices
-    assert all(columns % data.STRIDE for _, columns in matrices)
-
-
-def test_ragged_rows_draw_lengths_in_their_range_and_no_gradient_past_an_end():
-    for problem in GROUPS["kinds"].problems[:3:2]:
-        drawn = data.draw(problem.replace(B=40, H=6, I=5))
-        assert len(set(drawn.lengths)) > 5
-        assert 50 <= min(drawn.lengths) <= max(drawn.lengths) <= 200
-        assert (drawn.lengths == sorted(drawn.lengths, reverse=True)) == (problem.lengths == "sorted")
-        for b, length in enumerate(drawn.lengths):
-            assert not drawn.dy[length:, b].any()
-            assert drawn.dy[:length, b].any()
-
-
 @pytest.mark.parametrize(("which", "result"), [("infer", "y"), ("infer", "cy"), ("step", "dx"), ("step", "dw")])
 def test_wrong_numbers_have_no_time(which, result):
     def results(factor):
@@ -131,8 +101,6 @@ def test_results_of_another_shape_or_name_are_refused():
         data.worst_error({"y": np.ones((3, 2))}, wanted)
     with pytest.raises(ValueError, match="expecting y, hy, got hy"):
         data.worst_error({"hy": np.ones(3)}, wanted)
-    with pytest.raises(ValueError, match="got y, dx"):
-        data.worst_error({"y": np.ones((2, 3)), "dx": np.ones(3)}, wanted)
 
 
 # --- what is measured
@@ -141,15 +109,6 @@ def test_results_of_another_shape_or_name_are_refused():
 def test_every_problem_of_a_group_has_a_name_of_its_own():
     for group in GROUPS.values():
         assert len({problem.name for problem in group.problems}) == len(group.problems)
-
-
-def test_holes_are_those_of_torchs_rules():
-    for p in GROUPS["holes"].problems:
-        chosen = torch_rules.algorithm(p, p.dtypes[0], backward=False)
-        if p.tag == "H1":
-            assert chosen == "persist_static_small_h"
-        if p.tag in {"H2", "H3", "H4", "H6", "H7"}:
-            assert chosen == "standard"
 
 
 # --- the competitors, and the host's cost
@@ -191,50 +150,6 @@ def test_a_call_goes_through_the_inputs_from_the_states_that_the_last_one_left_w
         call()
     assert given == [("a", ()), ("b", (1,)), ("a", (2,))] if carried else [("a", ()), ("b", ()), ("a", ())]
     assert [step(), step(), step()] == ["step a", "step b", "step a"]
-
-
-@pytest.mark.parametrize(("on_gpu", "pauses"), [(True, 2), (False, 4)])
-def test_a_row_is_warmed_up_a_gpu_brought_up_and_its_host_left_to_settle_before_it_is_timed(
-    on_gpu, pauses, monkeypatch
-):
-    done = []
-
-    class Told(adapters.Prepared):
-        def spin(self):
-            done.append("spin")
-
-        def sample(self, seconds):
-            done.append("sample")
-
-    prepared = Told(lambda: done.append("call"), dict, on_gpu=on_gpu)
-    monkeypatch.setattr("benchmarks.adapters.numpy_engine.prepare", lambda *_: prepared)
-    monkeypatch.setattr("benchmarks.hosts.time.sleep", lambda _: done.append("pause"))
-    host = Local("numpy")
-    for _ in range(2):
-        host.prepare(smoke())
-        host.sample(0.0)
-        host.sample(0.0)
-    assert [w for w in done if w != "pause"] == [*["call"] * timing.WARM_UP, "spin", "sample", "sample"] * 2
-    assert done.count("pause") == pauses
-    assert done[timing.WARM_UP :][:2] == ["pause", "spin"]
-    host.release()
-    with pytest.raises(Failed, match="nothing is prepared"):
-        host.sample(0)
-
-
-def test_the_hosts_calls_are_timed_in_turn_a_block_of_each_and_the_first_of_a_block_apart(monkeypatch):
-    order, now = [], 0
-    monkeypatch.setattr(host_cost, "time", types.SimpleNamespace(perf_counter_ns=lambda: now))
-
-    def call(name):
-        nonlocal now
-        now += 1000 if order[-1:] == [name] else 7000
-        order.append(name)
-
-    monkeypatch.setattr(host_cost, "BLOCKS", 2)
-    found = host_cost.measured({name: functools.partial(call, name) for name in "ab"})
-    assert "".join(order[-4 * host_cost.BLOCK :]) == ("a" * host_cost.BLOCK + "b" * host_cost.BLOCK) * 2
-    assert found == {name: ([1.0] * 2 * (host_cost.BLOCK - 1), [7.0] * 2) for name in "ab"}
 
 
 @pytest.mark.long

@@ -70,40 +70,11 @@ def test_ours_takes_the_groups_that_are_out_of_the_ordinary(name, played):
         Local(name).prepare(row)  # calls more than once: states are carried, and inputs taken in turn
 
 
-def test_a_carried_state_is_the_one_that_the_last_call_left(played):
-    row = rows_of(["stream"], lambda row: row.problem.T == 4 and row.problem.H == 128 and row.dtype == "float32")[0]
-    problem = row.problem.replace(H=6, I=5)
-    drawn = data.draw(problem)
-    prepared = ours_cuda.prepare(problem, "infer", "float32", drawn, "plan")
-    made = []
-    calls = [c for c in played.calls if c[0] == "cudnnRNNForward"]
-    for _ in range(3):
-        prepared.call()
-        made.append([c for c in played.calls if c[0] == "cudnnRNNForward"][-1][1])
-    assert not calls
-    hx, hy = 9, 10  # of cudnnRNNForward's arguments
-    assert made[1][hx] == made[0][hy]
-    assert made[2][hx] == made[1][hy]
-
-
 def test_the_gpu_report_refuses_without_a_gpu_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path / "out.jsonl")])
     with pytest.raises(SystemExit, match="bench-gpu needs an NVIDIA GPU"):
         gpu.main()
     assert not list(tmp_path.iterdir())
-
-
-def test_the_grid_has_every_algorithm_on_every_row_and_what_is_compiled_last():
-    order = gpu.grid()
-    by_row = {}
-    for row, names in order:
-        by_row.setdefault(row, []).extend(names)
-    assert set(by_row) == set(GROUPS["grid"].rows())
-    wanted = ["rule", "standard", "persist_static", "small_h", "persist_dynamic"]
-    assert all(names == wanted for names in by_row.values())
-    passes = [(row.which, "persist_dynamic" in names) for row, names in order]
-    assert passes == sorted(passes, key=lambda key: (key[1], key[0] == "step"))
-    assert len({row.problem for row, _ in order[:40]}) == 40, "each cell, H and B has a row before any has two"
 
 
 def test_the_plan_has_every_group_and_peer_that_a_comparison_needs_and_no_row_twice():

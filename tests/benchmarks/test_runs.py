@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks.adapters import NotRun
-from benchmarks.environment import environment, machine_folder
 from benchmarks.hosts import Failed, Local, Remote
 from benchmarks.problems import GROUPS, rows_of
-from benchmarks.results_files import load, place
+from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, run
 from tests.benchmarks.rows import Fake, smoke
 
@@ -128,12 +127,3 @@ def test_one_that_twice_gives_no_answer_is_not_asked_again_and_its_threads_leave
     remote.release()
     remote.close()
     assert dict(os.environ) == before
-
-
-def test_the_environment_names_machine_commit_versions_and_command_and_the_file(tmp_path):
-    found = environment(rounds=3)
-    assert {"date", "commit", "dirty", "command", "machine", "gpu", "versions", "rounds"} <= found.keys()
-    assert machine_folder({"gpu": ["NVIDIA H200, 580.159.03, 143771 MiB"]}) == "nvidia-h200"
-    described = {"date": "2027-01-02T03:04:05", "commit": "abc", "dirty": True, "gpu": []}
-    assert place(tmp_path, described, "host") == tmp_path / "cpu" / "2027-01-02-abc-dirty-host.jsonl"
-    assert place(tmp_path / "a.jsonl", described) == tmp_path / "a.jsonl"
