@@ -1,7 +1,6 @@
 """One BLAS thread a worker, Hypothesis profiles dev (default), ci (CI=true), nightly and faults; common fixtures."""
 
 import gc
-import json
 import os
 import random
 import sys
@@ -103,19 +102,6 @@ def engine_calls(monkeypatch):
     for name in ("backward_data", "backward_weights"):
         watch(NumpyReserve, name)
     return calls
-
-
-@pytest.fixture
-def measured(record_property):
-    """Return a function that writes numbers to the results file of a GPU run: `measured("soak", cycles=10_000)`.
-
-    Numbers of one name are summed over the tests; of those named worst_ or peak_ the largest counts.
-    """
-
-    def record(what, **numbers):
-        record_property(what, json.dumps(numbers))
-
-    return record
 
 
 def pytest_collection_finish():

@@ -69,7 +69,7 @@ def test_a_result_of_a_gpu_shows_up_and_one_without_a_gpu_is_refused(tmp_path):
     file.start("python -m tests.gpu.suite", machine)
     for name, outcome in (("test_questions.py::test_set_mode", "passed"), ("test_layers.py::test_a", "failed")):
         file.add(begin=f"tests/gpu/{name}")
-        file.add(end=f"tests/gpu/{name}", outcome=outcome, why="", measured=[], seconds=1.0)
+        file.add(end=f"tests/gpu/{name}", outcome=outcome, why="", seconds=1.0)
     file.add(question="SET mode", answer={"equal to ADD on zeros": True})
     results = generate.gpu_results(tmp_path)
     page = generate.gpu_verification(results)

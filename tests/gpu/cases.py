@@ -13,9 +13,10 @@ from pycudnnrnn import ops
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.machine import machine
+from tests.gpu.numbers import run
+from tests.gpu.prepared import captured
 
-T, B, U, INPUTS = 4, 3, 12, 7
-RAGGED = (4, 1, 3)
+U, RAGGED = 12, [4, 1, 3]
 
 CASES = {
     f"{kind} {dtype} {direction} {'ragged' if lengths else 'equal'}": (
@@ -32,30 +33,20 @@ CASES |= {
     "skip input": (ops.CudnnGRU, {"input_mode": "skip_input", "input_size": U}, RAGGED, {}),
     "no bias": (ops.CudnnRNNTanh, {"bias_mode": "none"}, None, {}),
     "dropout": (ops.CudnnLSTM, {"dropout": 0.5, "seed": 1}, None, {}),
-    "parts": (ops.CudnnLSTM, {"direction": "bidirectional"}, (4, 0, 3), {}),
+    "parts": (ops.CudnnLSTM, {"direction": "bidirectional"}, [4, 0, 3], {}),
     "recomputing": (ops.CudnnGRU, {}, None, {"checkpoint_every": 2}),
-    "graph": (ops.CudnnLSTM, {}, RAGGED, {"graph": True}),
+    "graph": (ops.CudnnLSTM, {}, RAGGED, None),
 }
 
 
-def run(cuda, op, lengths, *, graph=False, checkpoint_every=None):
-    """Forward and backward, eager, or captured and replayed."""
-    problem = make_problem(op, T, B, None if lengths is None else list(lengths), seed=3)
-    put = {name: cuda.put(getattr(problem, name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")}
-    lstm = op.spec.has_cell_state
-    if graph:
-        plan = op.prepare(T, B, is_training=True, sequence_lengths=problem.lengths, device="cuda")
-        captured = plan.capture(put["params"])
-        for _ in range(2):
-            captured.replay()
-        found = captured.y, captured.d_params
-    else:
-        states = (put["hx"], put["cx"]) if lstm else (put["hx"],)
-        fwd = op.forward(
-            put["x"], *states, put["params"], sequence_lengths=problem.lengths, checkpoint_every=checkpoint_every
-        )
-        found = fwd.output, fwd.backward(put["dy"], put["dhy"], put["dcy"] if lstm else None).params
-    assert all(np.isfinite(cuda.get(array).astype("f4")).all() for array in found)
+def results(cuda, problem, keywords):
+    """Results of a forward and backward, eager, or captured and replayed where there are no keywords."""
+    if keywords is not None:
+        return run(cuda, problem, **keywords).values()
+    graph = captured(cuda, problem)
+    for _ in range(2):
+        graph.replay()
+    return cuda.get(graph.y), cuda.get(graph.d_params)
 
 
 def main():
@@ -63,10 +54,11 @@ def main():
         if not cuda.on_shim:
             cuda.device.xp.cuda.set_allocator(None)
         for name in sys.argv[1:] or CASES:
-            kind, options, lengths, how = CASES[name]
+            kind, options, lengths, keywords = CASES[name]
             print(f"case: {name}", flush=True)  # noqa: T201  the log says by it where a finding belongs
-            given = {"num_layers": 2, "num_units": U, "input_size": INPUTS} | options
-            run(cuda, kind(**given), lengths, **how)
+            op = kind(**{"num_layers": 2, "num_units": U, "input_size": 7} | options)
+            problem = make_problem(op, 4, 3, lengths, seed=3)
+            assert all(np.isfinite(array.astype("f4")).all() for array in results(cuda, problem, keywords))
             if cuda.on_shim and not all(memory.intact() for memory in cuda.device.allocations):
                 sys.exit(f"{name}: bytes outside an array were written")
         print("cases: all", flush=True)  # noqa: T201

@@ -4,22 +4,22 @@ Each check runs in a process of its own, and says what it saw.
 """
 
 import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 
-from tests.gpu import asked, sanitize
+from tests.gpu import sanitize
 from tests.gpu.children import ROOT, started
 from tests.gpu.machine import ON_SHIM
-from tests.gpu.numbers import run, run_numpy, worst
+from tests.gpu.numbers import DTYPES, lstm, problem_of, run, run_numpy, worst
 
 PACKAGES = (
     "numpy", "safetensors", "cupy-cuda13x", "cuda-pathfinder", "ml-dtypes", "torch", "triton", "jax", "jaxlib",
@@ -28,7 +28,7 @@ PACKAGES = (
 )  # fmt: skip
 LIBRARIES = ("libcudnn", "libcublas", "libnvrtc", "libcudart", "libnccl", "libcuda.")
 KEPT = 3000
-"""Characters of a log that are kept, of its beginning and of its end."""
+"""Characters of a log that are kept."""
 
 
 def say(mend="", **facts):
@@ -38,39 +38,21 @@ def say(mend="", **facts):
 
 def first(cuda):
     """One forward and backward of two layers: before anything else works."""
-    problem = asked.problem_of(asked.lstm(), None)
+    problem = problem_of(lstm(), None)
     ratio = round(worst(run(cuda, problem), run_numpy(problem), problem)[0], 3)
     say(mend="" if ratio <= 1 else "wrong numbers", share_of_what_is_allowed=ratio)
 
 
 def kernels(cuda):
     """CuPy's kernels for each type that the engine copies; each is compiled at its first use."""
-    for dtype in asked.DTYPES:
-        began, device, ones = time.perf_counter(), cuda.device, np.ones((4, 3, 2), asked.lstm(dtype).dtype.numpy)
+    for dtype in DTYPES:
+        began, device, ones = time.perf_counter(), cuda.device, np.ones((4, 3, 2), lstm(dtype).dtype.numpy)
         array = device.zeros(ones.shape, ones.dtype)
         device.add_into(array, cuda.put(ones))
         array = device.take(array, cuda.put(np.array([2, 0])), 1)
         right = bool((cuda.get(device.copy(array[::2])).astype("f4") == 1).all())
         took = round(time.perf_counter() - began, 1)
         say(mend="" if right else f"CuPy's {dtype}", dtype=dtype, right=right, s=took)
-
-
-def callbacks():
-    """The thread that each call of XLA's comes on, and what a thread-local had kept of the calls before."""
-    import jax
-    from jax.experimental.buffer_callback import buffer_callback
-
-    kept, seen = threading.local(), []
-
-    def called(context, out, given):
-        kept.calls = getattr(kept, "calls", 0) + 1
-        seen.append({"thread": threading.get_native_id(), "calls_kept": kept.calls})
-
-    shape = jax.ShapeDtypeStruct((4,), "float32")
-    once = jax.jit(buffer_callback(called, shape, has_side_effect=True))
-    for _ in range(3):
-        jax.block_until_ready(once(jax.numpy.zeros(4)))
-    say(this_thread=threading.get_native_id(), callbacks=seen)
 
 
 def where():
@@ -116,7 +98,7 @@ def library(cuda):
     cuda.engine.runtime.handles.on(cuda.device.stream())
     first_handle_s = round(time.perf_counter() - began, 2)
     say(library=str(cuda.engine.library), first_handle_s=first_handle_s, libraries=in_this_process())
-    say(nccl_available=asked.nccl_of(cuda.device.xp).available)
+    say(nccl_available=importlib.import_module("cupy.cuda.nccl").available)
 
 
 def loaded():
@@ -154,7 +136,7 @@ def collect():
     """Whether pytest can read the whole suite."""
     words = ["-c", "tests/gpu/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", "tests/gpu", "--collect-only"]
     plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYCUDNNRNN_GPU_RESULTS": ""}
-    out, err, code = started([sys.executable, "-m", "pytest", *words, "-q"], 100, plain)
+    out, err, code = started([sys.executable, "-m", "pytest", *words, "-q"], 100, **plain)
     say(mend=f"the suite cannot be read: {out[-KEPT:]}{err[-400:]}" if code else "", last=out.splitlines()[-1:])
 
 
@@ -175,31 +157,15 @@ def benchmarks():
     )
 
 
-def sanitizer(tool):
-    """Run one case under one tool, and keep what the tool wrote: its format is known then."""
+def sanitizer():
+    """Run one case under memcheck, and keep what it wrote: its format is known then."""
     try:
-        program = [sanitize.program(), "--tool", tool, "--show-backtrace=no", *sanitize.TOOLS[tool]]
+        program = sanitize.program()
     except FileNotFoundError as error:
         say(skipped=str(error))
         return
-    command = [*program, sys.executable, "-m", "tests.gpu.cases", "lstm float32 unidirectional ragged"]
-    out, err, code = started(command, 80)
+    case = [sys.executable, "-m", "tests.gpu.cases", "lstm float32 unidirectional ragged"]
+    out, err, code = started([program, "--tool", "memcheck", *sanitize.OPTIONS, *case], 100)
     log = out + err
     whole = "cases: all" in log and sanitize.summary_of(log) is not None
-    kept = log if len(log) <= 2 * KEPT else f"{log[:KEPT]}\n...\n{log[-KEPT:]}"
-    say(mend="" if whole else f"{tool} did not get to the end, or its count cannot be read", code=code, log=kept)
-
-
-def memcheck():
-    """One case under memcheck."""
-    sanitizer("memcheck")
-
-
-def initcheck():
-    """One case under initcheck."""
-    sanitizer("initcheck")
-
-
-def racecheck():
-    """One case under racecheck."""
-    sanitizer("racecheck")
+    say(mend="" if whole else "memcheck did not get to the end, or its count cannot be read", code=code, log=log[:KEPT])

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pycudnnrnn.errors import PycudnnrnnError
-from tests.conftest import measured  # noqa: F401  a fixture; pytest.ini ends the search for it here
 from tests.gpu.machine import REQUIRED, environment, machine
 from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile
@@ -26,12 +25,11 @@ class Suite:
     def __init__(self):
         self.file, self.command = ResultsFile.of_environment(), os.environ.get("PYCUDNNRNN_GPU_COMMAND", "pytest")
         self.answers, self.cuda, self.phases = {}, None, []
-        self.file.end_half_a_line()
         self.file.start(self.command, environment(None))
 
     def pytest_collectreport(self, report):
         if report.failed:
-            self.file.add(end=report.nodeid, outcome="error", why=str(report.longrepr)[-2000:], measured=[])
+            self.file.add(end=report.nodeid, outcome="error", why=str(report.longrepr)[-2000:])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item):
@@ -51,13 +49,8 @@ class Suite:
         worst = next((report for report in self.phases if not report.passed), self.phases[-1])
         outcome = "error" if worst.failed and worst.when != "call" else worst.outcome
         why = "" if worst.passed else worst.longrepr[-1] if worst.skipped else str(worst.longrepr)[-2000:]
-        self.file.add(
-            end=item.nodeid,
-            outcome=outcome,
-            why=why,
-            measured=[[name, json.loads(value)] for name, value in item.user_properties],
-            seconds=round(sum(report.duration for report in self.phases), 3),
-        )
+        seconds = round(sum(report.duration for report in self.phases), 3)
+        self.file.add(end=item.nodeid, outcome=outcome, why=why, seconds=seconds)
         if worst.failed and self.device_is_lost():
             item.session.shouldstop = f"the device was lost in {item.nodeid}"
 
@@ -133,13 +126,6 @@ def answer(request):
         suite.file.add(question=question, answer=found)
 
     return record
-
-
-@pytest.fixture
-def beside():
-    """Where a file goes that is to be kept with the results; None where no results are written."""
-    path = ResultsFile.of_environment().path
-    return path and path.parent
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from tests.gpu import asked
+from pycudnnrnn.testing.strategies import make_problem
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+DTYPES = list(EPS)
 ALLOWED = {"float16": 1, "bfloat16": 1, "float32": 16, "float64": 16}
 """Roundings, each times sqrt(T * U * L): in 16 bits 16 of them would let anything pass, and 1 is 25 times a model."""
 ARRAYS = ("x", "hx", "cx", "dy", "dhy", "dcy")
@@ -20,15 +21,27 @@ ALGORITHMS = [
 ]
 """The persistent kernels wait for each other on the device: one that never ends takes its process with it."""
 
+RAGGED = [6, 2, 4, 1]
+T, B = 6, 4
+LENGTHS = pytest.mark.parametrize("lengths", [None, RAGGED], ids=["equal", "ragged"])
+
+
+def lstm(dtype="float32", units=24, inputs=17):
+    return ops.CudnnLSTM(2, units, inputs, dtype=dtype, direction="bidirectional")
+
+
+def problem_of(op, lengths=None):
+    return make_problem(op, T, B, lengths, seed=3)
+
 
 def put_params(cuda, problem):
     """Return the problem's params on the device, in the layout that the device has."""
     return cuda.put(problem.params) if cuda.on_shim else problem.op.move_params(problem.params, "cuda")
 
 
-def run(cuda, problem, *, params=None, **keywords):
+def run(cuda, problem, *, params=None, put=None, **keywords):
     """Return every result and gradient by cuDNN, on the host; `params` are those on the device, if they are there."""
-    arrays = {name: cuda.put(getattr(problem, name)) for name in ARRAYS}
+    arrays = {name: (put or cuda.put)(getattr(problem, name)) for name in ARRAYS}
     params = put_params(cuda, problem) if params is None else params
     found = dataclasses.replace(problem, params=params, **arrays).results(**keywords)
     return {name: cuda.get(array) for name, array in found.items()}
@@ -41,6 +54,12 @@ def run_numpy(problem, **keywords):
     return dataclasses.replace(problem, op=wide, **arrays).results(**keywords)
 
 
+def largest(one, other):
+    """How far two arrays are apart; infinitely where one of them is no number, since `max` would pass NaN over."""
+    difference = float(np.abs(np.asarray(one, "f8") - np.asarray(other, "f8")).max(initial=0))
+    return difference if np.isfinite(difference) else np.inf
+
+
 def worst(found, expected, problem):
     """Return the largest error as a share of the allowed eps * sqrt(T * U * L) * scale, and such shares by name."""
     spec = problem.spec
@@ -48,5 +67,10 @@ def worst(found, expected, problem):
     errors = {}
     for name, value in found.items():
         scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
-        errors[name] = asked.largest(value, expected[name]) / (EPS[spec.dtype] * size * scale)
+        errors[name] = largest(value, expected[name]) / (EPS[spec.dtype] * size * scale)
     return max(errors.values()), errors
+
+
+def differ(found, expected):
+    """The names of the results that are not the same to the bit."""
+    return [name for name in expected if not np.array_equal(found[name], expected[name])]

@@ -1,14 +1,14 @@
-"""Prepared calls, captured graphs, other streams and threads, as the tests and the triage use them."""
+"""Prepared calls, captured graphs, other streams and threads, as the tests use them."""
 
+import concurrent.futures
 import contextlib
-import threading
 
 import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.numbers import ARRAYS, put_params, run
+from tests.gpu.numbers import ARRAYS, differ, put_params
 
 LSTM = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
 
@@ -75,46 +75,15 @@ def another_stream(cuda):
         stream.synchronize()
 
 
-def run_all(cuda, work, count, barrier=None):
+def run_all(cuda, work, count):
     """Run a function in threads, each with a number and a stream of its own."""
-    failures = []
 
-    def guarded(n):
-        try:
-            with use_engine(cuda.engine), contextlib.nullcontext() if cuda.on_shim else another_stream(cuda):
-                work(n)
-        except BaseException as error:  # noqa: BLE001  a thread's error is the test's
-            failures.append(error)
-            if barrier is not None:
-                barrier.abort()  # or the others wait for it
+    def on_a_stream(n):
+        with use_engine(cuda.engine), contextlib.nullcontext() if cuda.on_shim else another_stream(cuda):
+            work(n)
 
-    threads = [threading.Thread(target=guarded, args=[n]) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-
-
-def in_threads(cuda):
-    """Return the names of the results that differ between several threads and one; eight threads on a GPU."""
-    count, rounds = (2, 10) if cuda.on_shim else (8, 300)
-    problems = [make_problem(LSTM, 6, 4, [6, 2, 4, 1], seed=seed) for seed in range(count)]
-    expected, wrong = [run(cuda, problem) for problem in problems], []
-
-    def work(n):
-        for _ in range(rounds):
-            found = run(cuda, problems[n])
-            wrong.extend(name for name in found if not np.array_equal(found[name], expected[n][name]))
-
-    run_all(cuda, work, count)
-    return wrong
-
-
-def eager(cuda, problem, params):
-    """Return every result by eager calls on params of the device, on the host, under a graph's names."""
-    found = run(cuda, problem, params=params)
-    return {"d_params" if name == "dparams" else name: array for name, array in found.items()}
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        list(pool.map(on_a_stream, range(count)))
 
 
 def captured(cuda, problem, *, training=True, **keywords):
@@ -184,11 +153,8 @@ def captured_by_torch(work):
 
 
 def wrong_in_a_callers_graph(way, capture, lengths):
-    """What of a prepared training step is wrong where a caller has captured it: what ran at once, and what differs.
-
-    `way` is to and from the device for arrays of the caller's kind.
-    """
-    b = Prepared(way, lengths=None if lengths is None else list(lengths))
+    """What of a prepared training step is wrong where a caller has captured it: what ran at once, and what differs."""
+    b = Prepared(way, lengths=lengths)
     b.step()
     expected = b.results(way)
     for name in b.RESULTS:
@@ -197,10 +163,4 @@ def wrong_in_a_callers_graph(way, capture, lengths):
     replay = capture(b.step)
     wrong = [f"{name} was written at once" for name, array in b.results(way).items() if (array != 77).any()]
     replay()
-    return wrong + [name for name, array in b.results(way).items() if not np.array_equal(array, expected[name])]
-
-
-def fill(cuda, graph, problem):
-    for name in ARRAYS:
-        if getattr(graph, name) is not None:
-            cuda.device.copy_into(getattr(graph, name), cuda.put(getattr(problem, name)))
+    return wrong + differ(b.results(way), expected)

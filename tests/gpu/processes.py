@@ -1,7 +1,6 @@
 """Programs that are ended, with all that they have started: on a GPU nothing may be left that works on it."""
 
 import contextlib
-import contextvars
 import os
 import signal
 import subprocess
@@ -10,7 +9,7 @@ import time
 
 LOOK_EVERY_S = 0.05
 GONE_WITHIN_S = 10
-"""What is killed and is not gone by then hangs in the driver; nobody waits for it."""
+"""What is asked to end, or killed, and is not gone by then is not waited for: it may hang in the driver."""
 
 
 class Program:
@@ -37,11 +36,14 @@ class Program:
         return self._ended
 
     def end(self):
-        """End it with all that it has started. Its number is still its own: nobody has waited for it before."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GONE_WITHIN_S)
+        """End it with all that it has started; first it may say how far it came."""
+        if self._ended:
+            return
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, sign)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GONE_WITHIN_S)
         self._ended, self.seconds = True, time.monotonic() - self._started
         for file in self._files.values():
             with file:
@@ -50,45 +52,16 @@ class Program:
 
 
 def run(command, limit_s, **options):
-    """Run a program, for so long at most; return its exit code, None if it had to be ended, and what it wrote.
-
-    Who is stopped while it waits (a signal that raises, as `stoppable` makes SIGTERM) ends the program, too.
-    """
-    program = None
+    """Run a program, for so long at most; return its exit code, None if it had to be ended, and what it wrote."""
+    program = Program(command, limit_s, **options)
     try:
-        with unstopped():
-            program = Program(command, limit_s, **options)
         while not program.over():
             time.sleep(LOOK_EVERY_S)
-    except BaseException:
-        if program is not None:
-            program.end()
-        raise
+    finally:
+        program.end()
     return program.code, *program.texts
-
-
-_held = contextvars.ContextVar("_held", default=None)
-"""The stops that came while a program was being started; None while none is."""
 
 
 def stoppable():
     """Let SIGTERM, which `timeout` sends, raise as Ctrl-C does, so that what was started is ended."""
-
-    def stop(number, frame):
-        if _held.get() is None:
-            raise KeyboardInterrupt
-        _held.get().append(number)
-
-    signal.signal(signal.SIGTERM, stop)
-
-
-@contextlib.contextmanager
-def unstopped():
-    """Let a stop wait for the end of the block: what is started in it is known then to the one who ends it."""
-    before = _held.set(held := [])
-    try:
-        yield
-    finally:
-        _held.reset(before)
-    if held:
-        raise KeyboardInterrupt
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

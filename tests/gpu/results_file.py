@@ -31,16 +31,19 @@ class ResultsFile:
         self.add(run={"schema": SCHEMA, "date": now, "command": command, **environment})
 
     def add(self, **line):
-        """Write a line, and see it on the disk: the machine may be taken away."""
+        """Write a line, and see it on the disk: the machine may be taken away.
+
+        It begins with the line's end, since a process that was killed may have left half of one.
+        """
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, default=str) + "\n")
+            file.write("\n" + json.dumps(line, default=str))
             file.flush()
             os.fsync(file.fileno())
 
     def lines(self):
-        """Every whole line; the last may be half of one."""
+        """Every whole line."""
         if self.path is None or not self.path.is_file():
             return []
         found = []
@@ -61,28 +64,20 @@ class ResultsFile:
         """Whether the last process came to its end."""
         return any("complete" in line for line in self.lines()[-1:])
 
-    def end_half_a_line(self):
-        """End a line that was cut off, so that the next one stands by itself."""
-        if self.path is not None and self.path.is_file() and not self.path.read_bytes().endswith(b"\n"):
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n")
-
 
 def load(path):
-    """What a file says: of the machine, how many cases came out how, what was measured, and the answers.
+    """What a file says: of the machine, how many cases came out how, and the answers.
 
     Raises:
         ValueError: it does not say where it was made.
     """
-    head, cases, why, rows, questions = {}, {}, {}, {}, {}
+    head, cases, why, questions = {}, {}, {}, {}
     for line in ResultsFile(path).lines():
         head |= line.get("run", {})
         if "begin" in line:
             cases[line["begin"]] = "ended"
         if "end" in line:
             cases[line["end"]], why[line["end"]] = line["outcome"], line["why"]
-            for row, numbers in line["measured"]:
-                _measure(rows, row, numbers, line)
         if "question" in line:
             questions[line["question"]] = line["answer"]
     if "on_shim" not in head:
@@ -93,18 +88,5 @@ def load(path):
         **{name: sum(outcome == name for outcome in cases.values()) for name in OUTCOMES},
         "failures": {case: why.get(case, "its process ended") for case in bad},
         "cases": cases,
-        "measured": rows,
         "questions": questions,
     }
-
-
-def _measure(rows, name, numbers, line):
-    """Add what one case measured: the largest of what is named so, or the sum."""
-    row = rows.setdefault(name, {"tests": 0, "measured": {}, "failed": []})
-    row["tests"] += 1
-    row["failed"] += [line["end"]] if line["outcome"] != "passed" else []
-    for what, number in numbers.items():
-        before = row["measured"].get(what, 0)
-        row["measured"][what] = (
-            max(before, number) if what.startswith(("worst_", "peak_")) else round(before + number, 9)
-        )

@@ -20,7 +20,6 @@ FILES = {
     "demo": "torch",
     "distributed": "jax",
     "soak": "soak",
-    "accepted": "accepted",
 }
 """The shard of each file `test_<name>.py`, in the order of worth. `soak` reads the driver's memory: it runs alone."""
 
@@ -33,7 +32,7 @@ They are the shard `apart`. The last one compiles kernels for every shape, and h
 SIDE_BY_SIDE = ("numbers", "torch", "jax", "apart")
 """The shards that may share a GPU."""
 
-SHARDS = (*SIDE_BY_SIDE, "soak", "accepted")
+SHARDS = (*SIDE_BY_SIDE, "soak")
 
 
 def place_of(item):
@@ -47,8 +46,6 @@ def place_of(item):
 def arrange(items):
     """Return the tests of the shard that the environment names, all without one, in their order; and the others."""
     wanted = os.environ.get(VARIABLE)
-    if wanted not in {None, "", *SHARDS}:
-        raise ValueError(f"{VARIABLE}: expecting one of {', '.join(SHARDS)}, got {wanted!r}")
     chosen = [item for item in items if not wanted or place_of(item)[0] == wanted]
     others = [item for item in items if wanted and place_of(item)[0] != wanted]
     return sorted(chosen, key=lambda item: place_of(item)[1]), others

@@ -5,52 +5,32 @@ behind the test that did it; that test has ended with its process.
 """
 
 import argparse
-import contextlib
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from tests.gpu.processes import stoppable, unstopped
+from tests.gpu.processes import LOOK_EVERY_S, Program, stoppable
 from tests.gpu.results_file import ResultsFile, load
 from tests.gpu.shards import SHARDS, VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests/gpu"
-LOOK_EVERY_S = 0.2
 
 PROCESSES = 40
 """Most processes of a run. What ends more than so many is not some tests' fault, and each takes seconds to start."""
 
 
-def end(process):
-    """End a process and those that it started; let it say how far it came."""
-    for sign, patience_s in ((signal.SIGTERM, 10), (signal.SIGKILL, 10)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, sign)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_s)
-            return
-
-
-def run_once(command, environment, file, hang_s, stop_at):
-    """Run one process to its end; return why it had to be ended, or nothing."""
-    process, started = None, time.time()
+def run_once(command, environment, file, hang_s, seconds):
+    """Run one process until it ends, no time is left, or nothing was written for too long; return its exit code."""
+    program = Program(command, seconds, cwd=ROOT, env=environment, stdout=None, stderr=None)
+    started = time.time()
     try:
-        with unstopped():
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
-        while process.poll() is None:
+        while not program.over() and time.time() - max(started, file.written()) <= hang_s:
             time.sleep(LOOK_EVERY_S)
-            if time.time() > stop_at:
-                return "no time was left"
-            if time.time() - max(started, file.written()) > hang_s:
-                return f"nothing ended for {hang_s:g} s"
     finally:
-        if process is not None:
-            end(process)
-    return "" if process.returncode >= 0 else f"signal {-process.returncode}"
+        program.end()
+    return program.code
 
 
 def run(out, arguments, seconds, hang_s, shard=""):
@@ -70,12 +50,11 @@ def run(out, arguments, seconds, hang_s, shard=""):
         "PYTHONPATH": str(ROOT),
     }
     for _ in range(PROCESSES):
-        before = len(file.begun())
-        why = run_once([sys.executable, "-m", "pytest", *words], environment, file, hang_s, stop_at)
+        before, left = len(file.begun()), stop_at - time.time()
+        code = run_once([sys.executable, "-m", "pytest", *words], environment, file, hang_s, left)
         if file.complete():
             return True
-        file.end_half_a_line()
-        file.add(process_ended=why or "the device was lost, or pytest could not run", after=file.begun()[-1:])
+        file.add(process_ended=code, after=file.begun()[-1:])
         if time.time() > stop_at or len(file.begun()) == before:
             break
     return False

@@ -5,10 +5,9 @@ import gc
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnLSTM, ops
+from pycudnnrnn import CudnnLSTM
 from pycudnnrnn.testing.strategies import make_problem
-
-DTYPES = ["float16", "bfloat16", "float32", "float64"]
+from tests.gpu.numbers import DTYPES, lstm
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +33,7 @@ def jax():
 
 
 def problem_of(dtype, T=7, B=5, units=24):
-    return make_problem(ops.CudnnLSTM(2, units, 17, direction="bidirectional", dtype=dtype), T, B, None, seed=3)
+    return make_problem(lstm(dtype, units), T, B, None, seed=3)
 
 
 def on_torch(torch, array):
@@ -77,7 +76,6 @@ def test_torch_tensors_in_torch_tensors_out_on_torchs_stream(torch, dtype):
 def test_a_torch_buffer_is_written_in_place(torch):
     problem = problem_of("float32")
     out = torch.zeros(problem.op.params_size("cuda"), device="cuda")
-    _, fwd, _ = call(problem, lambda a: on_torch(torch, a))
     fwd = problem.op.forward(*(on_torch(torch, getattr(problem, n)) for n in ("x", "hx", "cx", "params")))
     assert fwd.backward(on_torch(torch, problem.dy), out=out).params is out
     assert near(from_torch(torch, out), problem.forward().backward(problem.dy).params, "float32")

@@ -1,13 +1,9 @@
-"""The demo on the device beside the CPU's, and checkpoints that go from one machine to another."""
+"""The demo on the device beside the CPU's."""
 
-import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-from tests.gpu.checkpoints import FIXTURE, largest_difference, write
 
 
 def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer, monkeypatch):
@@ -31,17 +27,3 @@ def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer, m
     assert len(curves["cpu"]) == len(curves["cuda"]) == updates // 20
     assert curves["cuda"][0] == pytest.approx(curves["cpu"][0], rel=1e-3)
     assert curves["cuda"][-1] == pytest.approx(curves["cpu"][-1], rel=0.05)
-
-
-def test_a_checkpoint_of_the_cpu_is_restored_here(cuda, whole_cupy, answer):
-    worst = largest_difference(FIXTURE, "cuda", cuda.device.xp.asarray, cuda.get)
-    answer("checkpoint from the CPU: largest difference of outputs", worst)
-    assert worst <= 1e-5
-
-
-def test_a_checkpoint_is_written_here_for_the_cpu(cuda, whole_cupy, beside, tmp_path):
-    """Committed with the results, it is restored without a GPU by tests/gpu_suite/test_gpu_tools.py."""
-    path = Path(write(tmp_path / "from_gpu.safetensors", "cuda", cuda.device.xp.asarray, cuda.get))
-    if beside is not None and not cuda.on_shim:
-        shutil.copy(path, beside)
-    assert largest_difference(path, "cpu", np.asarray, np.asarray) <= 1e-5

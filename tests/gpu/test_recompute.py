@@ -15,8 +15,7 @@ from tests.gpu.numbers import run, run_numpy, worst
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_result_and_gradient_is_near_the_numpy_engines(cuda, answer, kind, dtype, lengths):
-    op = KINDS[kind](2, 24, 17, dtype=dtype)
-    problem = make_problem(op, 11, 5, lengths, seed=3)
+    problem = make_problem(KINDS[kind](2, 24, 17, dtype=dtype), 11, 5, lengths, seed=3)
     ratio, errors = worst(run(cuda, problem, checkpoint_every=3), run_numpy(problem), problem)
     answer(f"recomputing: error {kind} {dtype} {'ragged' if lengths else 'equal'}", errors)
     assert ratio <= 1
@@ -49,5 +48,4 @@ def test_a_hundred_thousand_steps_take_the_memory_that_was_told(cuda, answer):
     answer("recomputing: memory told", told)
     assert told["316"]["reserve_nbytes"] < told["None"]["reserve_nbytes"] / 5
     problem = make_problem(op, T, 4, None, seed=3)
-    ratio, _ = worst(run(cuda, problem, checkpoint_every=316), run_numpy(problem), problem)
-    assert ratio <= 1
+    assert worst(run(cuda, problem, checkpoint_every=316), run_numpy(problem), problem)[0] <= 1

@@ -1,18 +1,15 @@
 """Long runs: device memory that comes back, and calls that run out of it at each place."""
 
 import contextlib
+import dataclasses
 import gc
 import itertools
 
-import numpy as np
-import pytest
-
-from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.owned import live
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.drift import PAGE_NBYTES, SAMPLES, growth, leaks
-from tests.gpu.numbers import run, run_numpy, worst
+from tests.gpu.numbers import ARRAYS, differ, lstm, problem_of, run, run_numpy, worst
 
 
 def used_nbytes(cuda):
@@ -43,7 +40,7 @@ def cycle(cuda, number):
     run(cuda, make_problem(op, 3 + number % 4, 2 + number % 3, None, seed=number % 11))
 
 
-def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
+def test_ten_thousand_models_leave_no_device_memory(cuda, answer):
     """What CUDA and cuDNN load at first use, and keep, is there after a round through all kinds."""
     kinds = 4 * 3 * 5 * 7
     warm, cycles, samples, page = (8, 24, 8, 0) if cuda.on_shim else (kinds, 10_000, SAMPLES, PAGE_NBYTES)
@@ -60,7 +57,6 @@ def test_ten_thousand_models_leave_no_device_memory(cuda, answer, measured):
     assert drift == 0
     assert not leaks(used, page), used
     assert live()["RNNDescriptor"] <= natives["RNNDescriptor"]
-    measured("models made and closed", cycles=cycles, bytes_drifted=drift)
 
 
 @contextlib.contextmanager
@@ -84,54 +80,19 @@ def failing(cuda, nth):
         yield
 
 
-def attempts(cuda, short, tries):
-    """Run a problem ever less short of memory; each failure is a MemoryError that has changed nothing."""
-    problem = make_problem(ops.CudnnLSTM(2, 24, 17, direction="bidirectional"), 7, 5, [7, 2, 0, 7, 1], seed=3)
-    put = {name: cuda.put(getattr(problem, name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")}
+def test_each_allocation_that_fails_is_a_memory_error_that_changes_nothing(cuda, answer):
+    """As on the stand-in, on a device."""
+    problem = problem_of(lstm(), [6, 2, 0, 1])
+    put = {name: cuda.put(getattr(problem, name)) for name in (*ARRAYS, "params")}
     before = {name: cuda.get(array).copy() for name, array in put.items()}
-    failed = 0
-    for level in tries:
+    for nth in range(300):
         try:
-            with short(level):
-                fwd = problem.op.forward(
-                    put["x"], put["hx"], put["cx"], put["params"], sequence_lengths=problem.lengths
-                )
-                fwd.backward(put["dy"], put["dhy"], put["dcy"])
+            with failing(cuda, nth):
+                dataclasses.replace(problem, **put).results()
         except MemoryError:
-            failed += 1
-            assert all(np.array_equal(cuda.get(array), before[name]) for name, array in put.items())
+            assert differ({name: cuda.get(array) for name, array in put.items()}, before) == []
         else:
             break
-    else:
-        pytest.fail("it never got enough")
-    ratio, _ = worst(run(cuda, problem), run_numpy(problem), problem)
-    assert ratio <= 1
-    return failed
-
-
-def test_each_allocation_that_fails_is_a_memory_error_that_changes_nothing(cuda, measured):
-    """As on the stand-in, on a device."""
-    failed = attempts(cuda, lambda nth: failing(cuda, nth), range(300))
-    assert failed >= 8
-    measured("allocations that fail", allocations_failed=failed)
-
-
-def test_a_pool_that_is_too_small_is_a_memory_error_until_it_is_large_enough(cuda, answer, measured):
-    if cuda.on_shim:
-        pytest.skip("there is no pool; the test above makes each allocation fail")
-    pool = cuda.device.xp.get_default_memory_pool()
-    pool.free_all_blocks()
-
-    @contextlib.contextmanager
-    def limited(nbytes):
-        pool.free_all_blocks()
-        pool.set_limit(size=pool.used_bytes() + nbytes)
-        try:
-            yield
-        finally:
-            pool.set_limit(size=0)
-
-    failed = attempts(cuda, limited, [int(512 * 1.3**n) for n in range(68)])  # to 27 GB, which a workspace may take
-    answer("pool limits that were too small", failed)
-    assert failed >= 3
-    measured("allocations that fail", pool_limits_failed=failed)
+    answer("allocations of a call that failed one by one", nth)
+    assert 8 <= nth < 299, "then it gets enough"
+    assert worst(run(cuda, problem), run_numpy(problem), problem)[0] <= 1

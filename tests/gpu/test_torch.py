@@ -10,10 +10,9 @@ torch = pytest.importorskip("torch")
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from tests.gpu import asked  # noqa: E402
-from tests.gpu.numbers import ALLOWED, EPS  # noqa: E402
+from tests.gpu.numbers import ALLOWED, EPS, LENGTHS, largest  # noqa: E402
 from tests.gpu.prepared import OnTorch, captured_by_torch, wrong_in_a_callers_graph  # noqa: E402
-from tests.interop.pairs import KINDS, gradients, make_call, make_pair, worst  # noqa: E402
+from tests.interop.pairs import KINDS, gradients, make_pair, tensors, worst  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -24,59 +23,39 @@ def _on_a_gpu(cuda):
         pytest.skip("torch has no CUDA device")
 
 
-class OnGpu:
-    """A module on the device, called with a CPU call's arrays; what it returns comes back."""
-
-    def __init__(self, module):
-        self.module = module.cuda()
-
-    def __getattr__(self, name):
-        return getattr(self.module, name)
-
-    def __call__(self, data, hx=None):
-        move = (lambda t: t.cuda()) if not isinstance(hx, tuple) else (lambda t: tuple(h.cuda() for h in t))
-        y, states = self.module(data.cuda(), None if hx is None else move(hx))
-        return y.cpu(), tuple(h.cpu() for h in states) if isinstance(states, tuple) else states.cpu()
-
-    def zero_grad(self):
-        self.module.zero_grad()
+def largest_share(found, expected):
+    """The largest difference of equally named tensors, as a share of the largest number of each, if that is above 1."""
+    assert found.keys() == expected.keys()
+    return max(
+        largest(found[name].double().cpu(), wanted.double().cpu()) / max(1.0, float(wanted.abs().max()))
+        for name, wanted in expected.items()
+    )
 
 
+def step(module, device, dtype, *, packed):
+    """Every result and gradient of a training step, on the host in float64."""
+    x = torch.randn(12, 5, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device, dtype)
+    x.requires_grad_()
+    data = pack_padded_sequence(x, [3, 12, 1, 12, 7], enforce_sorted=False) if packed else x
+    results = tensors(module.to(device, dtype)(data))
+    sum(result.square().sum() for result in results).backward()
+    found = dict(zip(("y", "h", "c"), results, strict=False)) | {"dx": x.grad} | gradients(module)
+    return {name: tensor.detach().double().cpu() for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("form", ["batched", "unbatched"])
-def test_outputs_states_and_every_gradient_equal_torch_on_the_cpu(kind, form):
-    theirs, mine = make_pair(kind, 3, 6, 2, bidirectional=True)
-    call = make_call(theirs, 7, 4, form)
-    ours, expected = call(OnGpu(mine)), call(theirs)
-    assert worst({name: t.cpu() for name, t in ours.items()}, expected)[0] <= 1e-9
-
-
-def packed_step(module, device, dtype):
-    """Every result and gradient of a training step on packed sequences, on the host in float64."""
-    x = torch.randn(12, 5, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    data = pack_padded_sequence(x, [3, 12, 1, 12, 7], enforce_sorted=False).to(device, dtype)
-    data.data.requires_grad_()
-    module.to(device, dtype)
-    y, _ = module(data)
-    y.data.square().sum().backward()
-    found = {"y": y.data.detach(), "dx": data.data.grad} | gradients(module)
-    return {name: tensor.double().cpu() for name, tensor in found.items()}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_packed_sequences_in_float32_are_as_good_as_torchs_own_module_on_the_device(answer, kind):
-    """Both hand cuDNN its packed layout. Without TF32, errors are those of `numbers.worst`."""
-    expected = packed_step(make_pair(kind, 17, 24, 2, bidirectional=True)[0], "cpu", torch.float64)
+def test_results_and_gradients_are_those_of_torchs_own_module_on_the_cpu(answer, kind, packed):
+    """In float32 without TF32 ours are as near as `numbers.worst` has it; torch's on the device are recorded beside."""
+    theirs, ours = make_pair(kind, 17, 24, 2, bidirectional=True)
+    expected = step(theirs, "cpu", torch.float64, packed=packed)
+    assert worst(step(ours, "cuda", torch.float64, packed=packed), expected)[0] <= 1e-9
     errors = {}
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for name, module in zip(("torch", "ours"), make_pair(kind, 17, 24, 2, bidirectional=True), strict=True):
-            found = packed_step(module, "cuda", torch.float32)
-            assert found.keys() == expected.keys()
-            errors[name] = max(
-                float((found[what] - wanted).abs().max()) / max(1.0, float(wanted.abs().max()))
-                for what, wanted in expected.items()
-            )
-    answer(f"torch packed {kind}: largest errors in float32", errors)
+            found = step(module, "cuda", torch.float32, packed=packed)
+            errors[name] = largest_share(found, expected)
+    answer(f"torch {kind}, {'packed' if packed else 'padded'}: largest errors in float32", errors)
     assert errors["ours"] <= ALLOWED["float32"] * EPS["float32"] * (12 * 24 * 2) ** 0.5
 
 
@@ -167,16 +146,12 @@ def test_autocast_runs_in_half_as_torchs_own_module_does(dtype, answer):
         assert y.dtype == dtype
         assert all(gradient.dtype == torch.float32 for gradient in gradients(module).values())
         found[name] = {"y": y.detach()} | gradients(module)
-    differences = {
-        name: asked.largest(found["ours"][name].float().cpu(), wanted.float().cpu())
-        / max(1.0, float(wanted.abs().max()))
-        for name, wanted in found["torch"].items()
-    }
-    answer(f"autocast {dtype}: differences from torch's module", differences)
-    assert max(differences.values()) <= 2e-2
+    difference = largest_share(found["ours"], found["torch"])
+    answer(f"autocast {dtype}: largest difference from torch's module", difference)
+    assert difference <= 2e-2
 
 
-@pytest.mark.parametrize("lengths", [None, asked.RAGGED], ids=["equal", "ragged"])
+@LENGTHS
 def test_prepared_calls_run_in_a_graph_that_torch_captures(lengths):
     assert wrong_in_a_callers_graph(OnTorch, captured_by_torch, lengths) == []
 
@@ -196,20 +171,15 @@ def test_by_torchs_algorithms_results_and_gradients_are_torchs(
     monkeypatch, kind, width, units, dtype, within, batch_first
 ):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    theirs, mine = (module.cuda() for module in make_pair(kind, width, units, dtype=dtype, batch_first=batch_first))
     x = torch.randn(16, 16, width, device="cuda", dtype=dtype)
     found = []
-    for module in (theirs, mine):
+    for module in make_pair(kind, width, units, dtype=dtype, batch_first=batch_first):
         leaf = x.detach().requires_grad_()
-        y, _ = module(leaf)
+        y, _ = module.cuda()(leaf)
         y.float().square().sum().backward()
-        found.append([y.detach(), leaf.grad])
-    named = dict(mine.named_weights(mine.params.grad))
-    found[0] += [parameter.grad for parameter in theirs.parameters()]
-    found[1] += [named[name] for name, _ in theirs.named_parameters()]
-    for expected, ours in zip(*found, strict=True):
-        scale = float(expected.abs().max())
-        assert float((ours.float() - expected.float()).abs().max()) <= within * scale
+        found.append({"y": y.detach(), "dx": leaf.grad} | gradients(module))
+    for name, expected in found[0].items():
+        assert largest(found[1][name].double().cpu(), expected.double().cpu()) <= within * float(expected.abs().max())
 
 
 def test_a_compiler_that_makes_cuda_graphs_leaves_the_operators_out_of_them():

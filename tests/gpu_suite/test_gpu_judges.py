@@ -8,26 +8,21 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu import asked
 from tests.gpu.drift import PAGE_NBYTES, SAMPLES, leaks
-from tests.gpu.numbers import run_numpy, worst
-
-PROBLEM = make_problem(ops.CudnnLSTM(2, 5, 3), 4, 2, None, seed=1)
+from tests.gpu.numbers import DTYPES, run_numpy, worst
 
 
-@pytest.mark.parametrize("name", ["y", "hy", "cy", "dx", "dhx", "dcx", "dparams"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_result_that_is_no_number_is_an_error_wherever_it_stands(name, bad):
-    expected = run_numpy(PROBLEM)
-    found = {other: array.copy() for other, array in expected.items()}
-    assert worst(found, expected, PROBLEM)[0] == 0
-    found[name].flat[-1] = bad
-    assert worst(found, expected, PROBLEM)[0] == np.inf
-    assert max(asked.largest_differences(found, expected).values()) == np.inf
+@pytest.mark.parametrize("name", ["y", "dparams"])
+def test_a_result_that_is_no_number_is_an_error(name):
+    problem = make_problem(ops.CudnnLSTM(2, 5, 3), 4, 2, None, seed=1)
+    expected, found = run_numpy(problem), run_numpy(problem)
+    assert worst(found, expected, problem)[0] == 0
+    found[name].flat[-1] = np.nan
+    assert worst(found, expected, problem)[0] == np.inf
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-@pytest.mark.parametrize("dtype", asked.DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_wrong_numbers_are_refused_in_every_dtype_and_rounded_ones_are_not(kind, dtype):
     """Zeros, turned signs and two gates that changed places; against what every stored number's rounding does."""
     op = KINDS[kind](2, 24, 17, dtype=dtype)
@@ -37,13 +32,9 @@ def test_wrong_numbers_are_refused_in_every_dtype_and_rounded_ones_are_not(kind,
     for arrays in (weights, biases):
         arrays[0], arrays[1] = arrays[1], arrays[0]
     swapped = dataclasses.replace(problem, params=op.canonical_to_params(weights, biases))
-    wrong = {
-        "zeros": {name: np.zeros_like(array) for name, array in expected.items()},
-        "signs": {name: -array for name, array in expected.items()},
-    }
     for name in ("y", "dx", "dparams"):  # one alone is enough
-        for how, found in wrong.items():
-            assert worst(expected | {name: found[name]}, expected, problem)[0] > 1, (name, how)
+        for factor in (0, -1):
+            assert worst(expected | {name: factor * expected[name]}, expected, problem)[0] > 1, (name, factor)
     assert worst(run_numpy(swapped), expected, problem)[0] > 1
     rounded = {name: array.astype(element).astype(np.float64) for name, array in expected.items()}
     assert worst(rounded, expected, problem)[0] < 0.1
