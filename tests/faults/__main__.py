@@ -56,17 +56,8 @@ class Fault(NamedTuple):
 def faults_of(path):
     """Read one table."""
     table = tomllib.loads(path.read_text())
-    return [
-        Fault(
-            row["what"],
-            row["file"],
-            row["old"],
-            row["new"],
-            tuple(row.get("tests") or table["tests"]),
-            row.get("kernels", "numpy"),
-        )
-        for row in table["fault"]
-    ]
+    rows = [{"tests": table.get("tests")} | row for row in table["fault"]]
+    return [Fault(**row | {"tests": tuple(row["tests"])}) for row in rows]
 
 
 def misplaced(fault):
@@ -192,10 +183,7 @@ def main():
     living = []
     with multiprocessing.get_context("fork").Pool(arguments.jobs, make_copy) as pool:
         for fault, failed, by, seconds in pool.imap(run, sound, chunksize=1):
-            print(
-                f"{'FAILS' if failed else 'passes':6} {seconds:5.0f} s  without a fault: {fault[4:]} {by}",
-                flush=True,
-            )
+            print(f"{'FAILS' if failed else 'passes':6} {seconds:5.0f} s  no fault: {fault[4:]} {by}", flush=True)
             if failed or by:
                 sys.exit("the tests have to pass without a fault")
         for fault, killed, by, seconds in pool.imap(run, faults, chunksize=1):
