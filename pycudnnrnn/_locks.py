@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +22,14 @@ def lock() -> threading.Lock:
 def rlock() -> threading.RLock:
     """Return a new reentrant lock."""
     return _known(threading.RLock())
+
+
+def cached_property(function: Callable[[Any], T]) -> functools.cached_property[T]:
+    """`functools.cached_property`, which up to Python 3.11 takes a lock, one for all objects of a class."""
+    made = functools.cached_property(function)
+    if hasattr(made, "lock"):
+        vars(made)["lock"] = rlock()
+    return made
 
 
 def _known(new: T) -> T:

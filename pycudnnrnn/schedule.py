@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _locks
 from pycudnnrnn._checks import plain
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
@@ -67,7 +68,7 @@ class Schedule:
             return self
         return dataclasses.replace(self, lengths=(*[self.T] * (self.B - 1), self.T - 1))
 
-    @functools.cached_property
+    @_locks.cached_property
     def lengths_int32(self) -> npt.NDArray[np.int32]:
         """The lengths as C has them; all T where they are equal."""
         return np.full(self.B, self.T, np.int32) if self.lengths is None else np.array(self.lengths, np.int32)
@@ -77,14 +78,14 @@ class Schedule:
         """Whether a sequence has no step."""
         return self.lengths is not None and 0 in self.lengths
 
-    @functools.cached_property
+    @_locks.cached_property
     def order(self) -> npt.NDArray[np.intp]:
         """Sequences, longest first; equal lengths keep their order."""
         if self.lengths is None:
             return np.arange(self.B)
         return np.argsort(-np.array(self.lengths, np.int64), kind="stable")
 
-    @functools.cached_property
+    @_locks.cached_property
     def is_sorted(self) -> bool:
         """Whether `order` changes nothing."""
         return self.lengths is None or bool(np.all(self.order[:-1] < self.order[1:]))
@@ -94,7 +95,7 @@ class Schedule:
         """Whether the caller's data is the packed rows in their order, and nothing else."""
         return self.packed or (self.lengths is None and self.time_major)
 
-    @functools.cached_property
+    @_locks.cached_property
     def batch_sizes(self) -> list[int]:
         """Sequences still running at each step that has any."""
         if self.lengths is None:
@@ -103,7 +104,7 @@ class Schedule:
         running = self.B - np.cumsum(ended_at[:-1])
         return [int(n) for n in running if n]
 
-    @functools.cached_property
+    @_locks.cached_property
     def offsets(self) -> list[int]:
         """First packed row of each step, and their number at the end."""
         return list(itertools.accumulate(self.batch_sizes, initial=0))
@@ -113,12 +114,12 @@ class Schedule:
         """Packed rows: the sum of the lengths."""
         return self.offsets[-1]
 
-    @functools.cached_property
+    @_locks.cached_property
     def steps(self) -> list[Step]:
         """The packed rows of each step, in time order; the backward direction walks them in reverse."""
         return list(itertools.pairwise(self.offsets))
 
-    @functools.cached_property
+    @_locks.cached_property
     def rows(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Step and sequence of each packed row."""
         sizes = np.array(self.batch_sizes, np.intp)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import jax
 
+from pycudnnrnn import _locks
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.engines.cudnn.stream_states import Masks
@@ -144,7 +145,7 @@ class _CudnnForward(_CudnnPass):
     def training(self) -> bool:
         return self.keep or self.call.drops
 
-    @functools.cached_property
+    @_locks.cached_property
     def masks(self) -> Masks | None:
         """Return the masks of the dropout position, if there is one. They depend on nothing that ran before."""
         position = self.call.position

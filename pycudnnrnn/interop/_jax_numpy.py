@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
 from pycudnnrnn.errors import EngineError
@@ -111,12 +111,12 @@ class _NumpyPass:
 class _NumpyForward(_NumpyPass):
     keep: bool
 
-    @functools.cached_property
+    @_locks.cached_property
     def plan(self) -> EnginePlan:
         """The plan of all calls like this one. Only the dropout position differs."""
         return self._plan(keep=self.keep)
 
-    @functools.cached_property
+    @_locks.cached_property
     def names(self) -> tuple[list[str], list[str]]:
         """Return the arrays that it reads, and those that it writes."""
         return self.call.there(*INPUTS), self.call.there(*RESULTS)
@@ -146,16 +146,16 @@ class _NumpyForward(_NumpyPass):
 class _NumpyBackward(_NumpyPass):
     weights: bool
 
-    @functools.cached_property
+    @_locks.cached_property
     def plan(self) -> EnginePlan:
         """The plan of all calls like this one. The masks are in the reserve."""
         return self._plan(keep=True)
 
-    @functools.cached_property
+    @_locks.cached_property
     def gradients(self) -> list[str]:
         return self.call.gradients(weights=self.weights)
 
-    @functools.cached_property
+    @_locks.cached_property
     def names(self) -> list[str]:
         """The arrays that it reads, except the reserve, which it reads in place."""
         return self.call.there("params", "x", *UPSTREAM)

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
+from pycudnnrnn import _locks
 from pycudnnrnn.passes import GRADIENTS, RESULTS, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -53,7 +54,7 @@ class Traced:
     def drops(self) -> bool:
         return self.training and self.spec.dropout > 0 and self.spec.num_layers > 1
 
-    @functools.cached_property
+    @_locks.cached_property
     def shapes(self) -> dict[str, Shape]:
         """The shape and dtype of each array of a call, by name. Only an LSTM has arrays of c."""
         size, dtype = self.runner.engine.layout(self.spec).size, self.spec.dtype.numpy

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 from typing import Any, Final, Literal, cast
 
+from pycudnnrnn import _locks
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout._html import html
@@ -172,17 +172,17 @@ class ParamLayout:
     def _repr_html_(self) -> str:
         return html(self)
 
-    @functools.cached_property
+    @_locks.cached_property
     def weights(self) -> tuple[Region, ...]:
         """The regions of weights, in canonical order."""
         return tuple(r for r in self.regions if r.kind == "weight")
 
-    @functools.cached_property
+    @_locks.cached_property
     def biases(self) -> tuple[Region, ...]:
         """The regions of biases, in canonical order."""
         return tuple(r for r in self.regions if r.kind == "bias")
 
-    @functools.cached_property
+    @_locks.cached_property
     def _index(self) -> dict[Any, Region]:
         return {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self.regions}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 from enum import StrEnum
 from typing import Any, Final
 
+from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_dropout, check_int, check_real, check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec._clip import as_float32, bound_source
@@ -285,7 +285,7 @@ class RNNSpec:
         """Number of gates: 4 for LSTM, 3 for GRU, 1 for tanh and relu."""
         return len(GATES[self.mode])
 
-    @functools.cached_property
+    @_locks.cached_property
     def without_dropout(self) -> RNNSpec:
         """The same RNN with `dropout` and `seed` set to 0. Specs that share it have the same params layout."""
         return self.replace(seed=0, dropout=0.0) if self.seed or self.dropout else self

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _locks
 from pycudnnrnn.layout import ParamLayout, Region
 from pycudnnrnn.spec import RNNSpec
 
@@ -47,12 +48,12 @@ class Stack:
 
     regions: tuple[Region, ...]
 
-    @functools.cached_property
+    @_locks.cached_property
     def shape(self) -> tuple[int, ...]:
         first, *_ = self.regions
         return (len(self.regions) * first.shape[0], *first.shape[1:])
 
-    @functools.cached_property
+    @_locks.cached_property
     def span(self) -> slice | None:
         """Where the regions are, if they lie one after the other."""
         if all(a.slice.stop == b.offset for a, b in itertools.pairwise(self.regions)):
