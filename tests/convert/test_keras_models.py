@@ -125,8 +125,10 @@ def test_two_bidirectional_layers_are_read_from_each_kind_of_file(kind, use_bias
     with pytest.raises(ConvertError, match=f"no recurrent cell is under this name; the names here are ({either_way})$"):
         TO_CANONICAL(arrays, layers=["rnn_9"])
     if suffix == ".keras":
+        variables = {w.path: w.numpy() for w in model.weights}
+        equal_models(TO_CANONICAL(variables, layers=names), c)
         with pytest.raises(ConvertError, match="the names do not say the order of these layers: give `layers`"):
-            TO_CANONICAL({w.path: w.numpy() for w in model.weights})
+            TO_CANONICAL(variables)
 
 
 def test_a_trained_functional_model_with_models_in_it_and_the_same_classes_twice(tmp_path):
