@@ -8,8 +8,9 @@ import threading
 import numpy as np
 
 from pycudnnrnn import CudnnLSTM, _locks, ops
+from pycudnnrnn.schedule import Schedule
 
-CHILD_S = 60
+CHILD_S = 20
 """After which a child that hangs is ended by the system, and its test is red."""
 
 
@@ -60,3 +61,23 @@ def test_a_child_finds_every_lock_free_that_another_thread_held():
         done.set()
         thread.join()
     call()
+
+
+def test_a_child_computes_what_another_thread_was_computing(monkeypatch):
+    inside, done, bincount = threading.Event(), threading.Event(), np.bincount
+
+    def waiting(*arguments, **keywords):
+        inside.set()
+        done.wait()
+        return bincount(*arguments, **keywords)
+
+    monkeypatch.setattr(np, "bincount", waiting)
+    thread = threading.Thread(target=lambda: Schedule(3, 2, (3, 1)).batch_sizes)
+    thread.start()
+    inside.wait()
+    monkeypatch.setattr(np, "bincount", bincount)
+    try:
+        assert forked(lambda: Schedule(3, 2, (3, 1)).batch_sizes) == 0
+    finally:
+        done.set()
+        thread.join()
