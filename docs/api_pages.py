@@ -65,19 +65,22 @@ them to each call as one flat array, `params`.
 | `output` | [T, B, D * S] | h of the last layer at each step |
 
 With `time_major=False`, the input and the output have the batch first: [B, T, ...]. Letters: L layers, D directions
-(1 or 2), U units, P projected units, and S for the width of h: P with a projection, otherwise U.
+(1 or 2), U units, P projected units, and S for the width of h: P with a projection, otherwise U. Row
+`layer * D + direction` of the states belongs to that layer and direction, forward first, as in torch. The backward
+direction begins at the end of each sequence and ends at step 0: its final states are those after step 0.
 
 For each layer and direction, `params` contains:
 
 | part | shape | how many |
 | --- | --- | --- |
-| input weights W | [U, I] in layer 0, [U, D * S] above | one for each gate |
+| input weights W | [U, I] in layer 0 (none with skip input), [U, D * S] above | one for each gate |
 | recurrent weights R | [U, S] | one for each gate |
 | input biases bW, recurrent biases bR | [U] | one for each gate, as far as `bias_mode` has them |
 | projection P | [P, U] | one, if there is a projection |
 
 An LSTM has the gates input, forget, new and output, in this order; a GRU has reset, update and new; tanh and relu have
-one. [The params buffer](../layout.md) gives the position of each part.
+one. [The params buffer](../layout.md) gives the position of each part, and
+[Migrate from `torch.nn.LSTM`](../how-to/from-torch.md) what differs from torch.
 """,
 }
 """What a page begins with, before the module's docstring."""

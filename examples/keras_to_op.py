@@ -1,4 +1,4 @@
-"""Run the LSTM of a Keras file as an op, without Keras.
+"""Run the LSTM or GRU of a Keras file as an op, without Keras.
 
 python examples/keras_to_op.py model.keras [LAYER ...]
 """
@@ -20,6 +20,7 @@ c = convert.keras.to_canonical(arrays, layers=given.layers or None)
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c)
 x = np.linspace(-1, 1, 5 * 2 * op.input_size).reshape(5, 2, -1).astype(c.spec.dtype)  # [T, B, input_size]
-output, h, cell = op(x, None, None, params, is_training=False)
+zeros = [None] * (2 if c.spec.has_cell_state else 1)
+output, *states = op(x, *zeros, params, is_training=False)
 print(c.spec)
 print("output", output.shape, "mean", f"{output.mean():.6f}")

@@ -44,14 +44,14 @@ def inspect(file: Path, as_json: bool) -> None:
     """  # noqa: D301  click reads the \b
     if file.suffix in OTHER_FILES:
         what = f"{str(file)!r} is {OTHER_FILES[file.suffix]}, not a safetensors file or a checkpoint"
-        raise click.UsageError(f"{what}: `pycudnnrnn convert --dry-run` shows the RNN in it")
+        raise click.UsageError(f"{what}: `pycudnnrnn convert {file} x.onnx --dry-run` shows its RNN")
     found = checkpoint.inspect(file, foreign=True)
     if as_json:
         echo_json(_report(file, found))
         return
     out = console()
     hashed = "CRC-32C is right" if found.metadata.get("format") == "tensorflow" else "SHA-256 is right"
-    checksum = hashed if found.verified else "none, since another program wrote the file"
+    checksum = hashed if found.verified else "none: only files of Saver and checkpoint.save have one"
     out.say(f"{file}: checksum: {checksum}")
     for name, item in _items(found).items():
         parts = [f"{key} {_short(value)}" for key, value in item.items() if key not in ("spec", "python", "dropout")]

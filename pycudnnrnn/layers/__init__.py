@@ -65,7 +65,7 @@ class CudnnLSTM(RNNLayer):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -183,7 +183,7 @@ class CudnnGRU(RNNLayer):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -264,7 +264,7 @@ class CudnnRNNTanh(RNNLayer):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -345,7 +345,7 @@ class CudnnRNNRelu(RNNLayer):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.

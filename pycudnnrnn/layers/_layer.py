@@ -23,12 +23,12 @@ from pycudnnrnn._overwriting import uninterrupted
 from pycudnnrnn._tf1.checks import layer_dtype, layer_shape
 from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.layers._configured import ConfiguredLayer
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.ops._stream import Stream, check_forward_only
+from pycudnnrnn.ops._stream import Stream, check_forward_only, check_states
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
@@ -394,15 +394,9 @@ class RNNLayer(ConfiguredLayer):
         return LayerGraph.of(plan.capture(self.params, carry_state=carry_state), self)
 
     def _states(self, initial_state: Any) -> tuple[Any, Any]:
-        if initial_state is None:
-            return None, None
-        if not isinstance(initial_state, tuple):
-            text = f"Invalid initial_state type: {type(initial_state)}, expecting tuple."
-            raise ArgumentTypeError("initial_state", "a tuple", type(initial_state), text=text)
-        count = 2 if self._spec.has_cell_state else 1
-        if len(initial_state) != count:
-            raise ArgumentError("initial_state", f"a tuple of {count}", f"a tuple of {len(initial_state)}")
-        return initial_state if count == 2 else (initial_state[0], None)
+        check_states(initial_state, self._spec)
+        hx, cx = (*(initial_state or ()), None, None)[:2]
+        return hx, cx
 
     # --- copies -------------------------------------------------------------------------------------------------------
 

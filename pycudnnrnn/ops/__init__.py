@@ -113,7 +113,7 @@ class CudnnLSTM(CudnnRNN):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
             torch, JAX or TensorFlow. Default: "float32".
@@ -427,7 +427,7 @@ class CudnnGRU(_WithoutCellState):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
             torch, JAX or TensorFlow. Default: "float32".
@@ -503,7 +503,7 @@ class CudnnRNNTanh(_WithoutCellState):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
             torch, JAX or TensorFlow. Default: "float32".
@@ -579,7 +579,7 @@ class CudnnRNNRelu(_WithoutCellState):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
             torch, JAX or TensorFlow. Default: "float32".

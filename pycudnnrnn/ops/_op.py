@@ -23,7 +23,7 @@ from pycudnnrnn.ops import _chunks
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
-from pycudnnrnn.ops._stream import Stream, check_forward_only
+from pycudnnrnn.ops._stream import Stream, check_forward_only, check_states
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import INPUTS, CallConfig, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -478,7 +478,8 @@ class CudnnRNN:
                 others, with the shapes of `input_h` and `input_c` of `forward`. None: zeros. Default: None.
 
         Raises:
-            ArgumentError: the op is bidirectional: its backward direction starts at the end of the input.
+            ArgumentError: the op is bidirectional: its backward direction starts at the end of the input. Or a tuple of
+                another length.
 
         Example:
             >>> import numpy as np
@@ -489,6 +490,7 @@ class CudnnRNN:
             [(4, 8), (4, 8), (4, 8)]
         """
         check_forward_only(self.spec.direction)
+        check_states(initial_state, self.spec)
 
         def run(x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
             hx, cx = (*(states or ()), None, None)[:2]

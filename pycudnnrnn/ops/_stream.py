@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import shapes
-from pycudnnrnn.spec import Direction
+from pycudnnrnn.spec import Direction, RNNSpec
 
 States = tuple[Any, ...]
 
@@ -18,6 +18,18 @@ def check_forward_only(direction: Direction) -> None:
     if direction is not Direction.UNIDIRECTIONAL:
         expected = "'unidirectional': a backward direction starts at the end of the input"
         raise ArgumentError("direction", expected, repr(str(direction)))
+
+
+def check_states(states: Any, spec: RNNSpec) -> None:
+    """Raise an error for states that are neither None nor the tuple (h, c), or (h,) of a cell without c."""
+    count = 2 if spec.has_cell_state else 1
+    if states is None:
+        return
+    if not isinstance(states, tuple):
+        text = f"Invalid initial_state type: {type(states)}, expecting tuple."
+        raise ArgumentTypeError("initial_state", "a tuple", type(states), text=text)
+    if len(states) != count:
+        raise ArgumentError("initial_state", f"a tuple of {count}", f"a tuple of {len(states)}")
 
 
 class Stream:

@@ -95,7 +95,7 @@ class RNNSpec:
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
             torch, JAX or TensorFlow. Default: "float32".

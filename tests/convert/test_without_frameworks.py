@@ -14,11 +14,12 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
-def test_the_example_runs_a_keras_file(tmp_path):
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_the_example_runs_a_keras_file(tmp_path, kind):
     need("keras", "h5py")
     import keras
 
-    model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4, return_sequences=True)])
+    model = keras.Sequential([keras.Input((None, 3)), getattr(keras.layers, kind)(4, return_sequences=True)])
     rng = np.random.default_rng(1)
     model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
     model.save(tmp_path / "m.keras")

@@ -156,7 +156,8 @@ def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], g
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
-    return click.UsageError(f"{path.name!r} does not record the framework of its arrays: pass {flag}")
+    says = "does not record the framework of its arrays" if flag != "--to" else "may hold the arrays of any framework"
+    return click.UsageError(f"{path.name!r} {says}: pass {flag}")
 
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
