@@ -65,7 +65,7 @@ def with_hints(method: _Method) -> _Method:
 
 
 def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> TypeError | None:
-    """Return Python's error for wrong arguments with hints and the signature added.
+    """Return Python's error for wrong arguments with hints and the signature added, and the class that was called.
 
     Return None for a `TypeError` that was raised inside the method: its traceback has more than one frame.
     """
@@ -76,4 +76,6 @@ def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: 
     hints = [f"{name}: {_HERE[name]}" for name in keywords if name in _HERE and name not in signature.parameters]
     if "input_c" in signature.parameters and tuple in map(type, (*arguments, *keywords.values())):
         hints.append("input_h and input_c are two arguments here")
-    return TypeError(cut("; ".join([str(error), *hints, f"taken are {inspect.Signature(taken)}"])))
+    owner = type(getattr(method, "__self__", arguments[0] if arguments else None)).__name__
+    said = str(error).replace(f"{method.__qualname__}()", f"{owner}.{method.__name__}()")
+    return TypeError(cut("; ".join([said, *hints, f"taken are {inspect.Signature(taken)}"])))

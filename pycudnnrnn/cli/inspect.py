@@ -12,7 +12,7 @@ import click
 from pycudnnrnn import checkpoint
 from pycudnnrnn.cli._files import FileOrCheckpoint
 from pycudnnrnn.cli._output import console, echo_json, print_table
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
 
 OTHER_FILES: Final = {
@@ -42,10 +42,13 @@ def inspect(file: Path, as_json: bool) -> None:
       pycudnnrnn inspect model.ckpt-1000
       pycudnnrnn inspect model.safetensors --json | jq '.tensors[].nan'
     """  # noqa: D301  click reads the \b
-    if file.suffix in OTHER_FILES:
+    try:
+        found = checkpoint.inspect(file, foreign=True)
+    except CheckpointError as error:
+        if file.suffix not in OTHER_FILES:
+            raise
         what = f"{str(file)!r} is {OTHER_FILES[file.suffix]}, not a safetensors file or a checkpoint"
-        raise click.UsageError(f"{what}: `pycudnnrnn convert {file} x.onnx --dry-run` shows its RNN")
-    found = checkpoint.inspect(file, foreign=True)
+        raise click.UsageError(f"{what}: `pycudnnrnn convert {file} x.onnx --dry-run` shows its RNN") from error
     if as_json:
         echo_json(_report(file, found))
         return

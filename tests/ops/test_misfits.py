@@ -18,7 +18,7 @@ MISFITS = {
     "an LSTM's call": (G, (X, H, H, PG), {}, r"^Invalid is_training: an array of shape .*a Python bool: 'gru' has no"),
     "an LSTM's call with zeros": (G, (X, None, None, PG), {}, r"_c, its arrays are \(input_data, input_h, params\)$"),
     "an LSTM's call to the end": (G, (X, H, H, PG, False), {}, r"takes from 4 to 5 positional arguments but 6 were"),
-    "c by name": (G, (X, H, PG), {"input_c": H}, "keyword argument 'input_c'.*; input_c: only an LSTM has a cell"),
+    "c by name": (G, (X, H, PG), {"input_c": H}, r"^CudnnGRU\..*keyword argument 'input_c'.*; input_c: only an LSTM"),
     "no h": (G, (X, PG), {}, "missing 1 required positional argument: 'params'"),
     "a GRU's call": (L, (X, H, PL), {}, "missing 1 required positional argument: 'params'"),
     "no states": (L, (X, PL), {}, "missing 2 required positional arguments: 'input_c' and 'params'"),
