@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert, plot
-from pycudnnrnn.cli._files import FILE_FORMATS, write
+from pycudnnrnn.cli._files import FILE_FORMATS, image, write
 
 folder = Path(sys.argv[1])
 layer = CudnnLSTM(2, 4, seed=1, bias_mode="single_input", direction="bidirectional")
@@ -33,7 +33,8 @@ c = convert.Canonical(layer.spec, *layer.op.params_to_canonical(layer.params))
 for suffix, form in FILE_FORMATS.items():
     if form.image is not None:
         framework = form.framework or "flax"
-        write(folder / f"c{suffix}", suffix, framework, getattr(convert, framework).from_canonical(c), c)
+        arrays = getattr(convert, framework).from_canonical(c)
+        write(folder / f"c{suffix}", image(suffix, framework, arrays, c), arrays)
 for suffix in plot.SUFFIXES:
     plot.draw_layout(layer.op.layout(), folder / f"picture{suffix}")
 """
