@@ -28,7 +28,7 @@ from pycudnnrnn.layers._configured import ConfiguredLayer
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward
 from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.ops._stream import Stream, check_forward_only, check_states
+from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
@@ -394,9 +394,7 @@ class RNNLayer(ConfiguredLayer):
         return LayerGraph.of(plan.capture(self.params, carry_state=carry_state), self)
 
     def _states(self, initial_state: Any) -> tuple[Any, Any]:
-        check_states(initial_state, self._spec)
-        hx, cx = (*(initial_state or ()), None, None)[:2]
-        return hx, cx
+        return h_and_c(initial_state, self._spec)
 
     # --- copies -------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from pycudnnrnn.ops import _chunks
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
 from pycudnnrnn.ops._plan import Plan
-from pycudnnrnn.ops._stream import Stream, check_forward_only, check_states
+from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import INPUTS, CallConfig, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -490,11 +490,10 @@ class CudnnRNN:
             [(4, 8), (4, 8), (4, 8)]
         """
         check_forward_only(self.spec.direction)
-        check_states(initial_state, self.spec)
+        h_and_c(initial_state, self.spec)  # refuses wrong ones before the first piece
 
         def run(x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
-            hx, cx = (*(states or ()), None, None)[:2]
-            found = self.run(x, hx, cx, params, False)
+            found = self.run(x, *h_and_c(states, self.spec), params, False)
             return found.output, (found.output_h,) if found.output_c is None else (found.output_h, found.output_c)
 
         return Stream(run, f"ops.{type(self).__name__}", initial_state)

@@ -20,16 +20,17 @@ def check_forward_only(direction: Direction) -> None:
         raise ArgumentError("direction", expected, repr(str(direction)))
 
 
-def check_states(states: Any, spec: RNNSpec) -> None:
-    """Raise an error for states that are neither None nor the tuple (h, c), or (h,) of a cell without c."""
-    count = 2 if spec.has_cell_state else 1
+def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
+    """Return h and c of a caller's states: the tuple (h, c), or (h,) of a cell without c; None for zeros."""
     if states is None:
-        return
+        return None, None
     if not isinstance(states, tuple):
         text = f"Invalid initial_state type: {type(states)}, expecting tuple."
         raise ArgumentTypeError("initial_state", "a tuple", type(states), text=text)
+    count = 2 if spec.has_cell_state else 1
     if len(states) != count:
         raise ArgumentError("initial_state", f"a tuple of {count}", f"a tuple of {len(states)}")
+    return states[0], states[1] if count == 2 else None
 
 
 class Stream:
