@@ -145,6 +145,7 @@ class Remote:
             self.close()
             raise Failed(f"{method}: no answer within {self._answer_within_s:g} s") from error
         except BrokenProcessPool as error:
+            self._pool.shutdown()  # its thread collects the exit code; two who collect it may both come away without
             self.close()
             raise Failed(f"{method}: the process ended with exit code {self._process.exitcode}") from error
 
