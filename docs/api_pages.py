@@ -279,7 +279,7 @@ def shown_signature(full: str, value: Any, arguments: str) -> str:
 
 
 def _words_or(kind: str) -> str:
-    return f"str | {kind}" if kind.endswith(".Any") else "str"
+    return "str" if kind.startswith("~pycudnnrnn.") else f"str | {kind}"
 
 
 def _word(found: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """Write the generated pages: `make docs` calls this.
 
-`compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has one page per
-public module; those are only for the build.
+`commands.md`, `compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has
+one page per public module; those are only for the build.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
+
 from docs.api import MOCKED
 from docs.api_pages import REFERENCE, api_pages
 from pycudnnrnn import _discovery
 from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn.cli.commands import pycudnnrnn
 from pycudnnrnn.errors import version_text
 from tests.gpu.results_file import load
 
@@ -253,6 +256,20 @@ SYSTEMS: Final = (
     ("macOS", "any", "", "the CPU part", "macOS itself; there is no cuDNN for it"),
     ("Windows", "x86-64", "", "the CPU part, the search for libcudnn", "Windows itself, a GPU"),
 )
+COMMANDS: Final = """\
+`pip install .` also installs the command `pycudnnrnn`:
+
+| you want to | command |
+| --- | --- |
+| know whether the package works here | `pycudnnrnn info` |
+| test the installation | `pycudnnrnn check` |
+| move weights from one framework's file to another's | `pycudnnrnn convert SRC DST` |
+| see the tensors of a file | `pycudnnrnn inspect FILE` |
+| see where each matrix is in the params buffer | `pycudnnrnn layout lstm 1 64 32` |
+
+The exit code is 0 if the command worked, 1 on an error, 2 on wrong usage, and 130 after Ctrl-C.
+"""
+
 PLAYED: Final = """\
 *Played* means: tests take from Python on Linux what the system lacks, then run, train, save, restore and convert, and
 run every command (`tests/systems`). This cannot show what the system does differently. On Windows a file that another
@@ -277,6 +294,15 @@ def elsewhere() -> str:
     return table(("Python", "processor", "kernels", "cuDNN", "date", "tests", "not run"), rows)
 
 
+def commands() -> str:
+    """Return the page of the command line: the help of each command."""
+    parts = ["# Commands\n", NOTE, COMMANDS]
+    for name, command in sorted(pycudnnrnn.commands.items()):
+        context = click.Context(command, info_name=f"pycudnnrnn {name}", terminal_width=100)
+        parts.append(f"## pycudnnrnn {name}\n\n```text\n{command.get_help(context)}\n```\n")
+    return "\n".join(parts)
+
+
 def _version(requirements: list[Any], name: str) -> str:
     """Return what a list of requirements asks of a package: ">=1.26"."""
     requirement: str = next(r for r in requirements if isinstance(r, str) and r.startswith(name))
@@ -287,6 +313,7 @@ def committed_pages() -> dict[Path, str]:
     """The generated pages that are in the repository."""
     results = gpu_results()
     return {
+        DOCS / "commands.md": commands(),
         DOCS / "compatibility.md": compatibility(results),
         DOCS / "gpu-verification.md": gpu_verification(results),
     }

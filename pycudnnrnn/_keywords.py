@@ -28,6 +28,8 @@ _HERE: Final = {
     "sequence_lengths": "each call takes its own",
     "time_major": "each call takes its own",
     "input_size": "a layer learns it from its first inputs, or from build(input_shape)",
+    "d_output": "it is d_outputs of a layer",
+    "d_outputs": "it is d_output of an op",
     "input_c": "only an LSTM has a cell state",
     "num_proj": "only an LSTM has a projection",
     "cell_clip": "only an LSTM has a cell state to clip",

@@ -108,16 +108,18 @@ def opened(path: Path, *, foreign: bool = False) -> Iterator[OpenFile]:
     Raises:
         CheckpointError: the file is damaged or another program's, or the block raised a `Refusal`.
     """
+    how = "`pycudnnrnn convert` reads the files of other frameworks"
     with refused(path):
         Source(path).close()  # refuses what is not a regular file
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 found = OpenFile(file)
                 if not (found.is_ours or foreign):
-                    raise Refusal("format", f"not of this package: format {shorten(found.metadata.get('format'))}")
+                    raise Refusal(
+                        "format", f"not of this package: format {shorten(found.metadata.get('format'))}; {how}"
+                    )
                 yield found
         except safetensors.SafetensorError as error:
-            how = "`pycudnnrnn convert` reads the files of other frameworks"
             raise Refusal("format", f"not a safetensors file, or a damaged one ({error}); {how}") from error
 
 

@@ -61,7 +61,7 @@ def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]])
     In a narrow terminal the first column is folded. If that is not enough, the terminal wraps the lines: nothing is cut
     off. Of a long table the first rows are printed, and the number of the others.
     """
-    made = Table(header_style="bold", box=box.SIMPLE_HEAD)
+    made = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
     for i, column in enumerate(columns):
         widest = max(map(cell_len, [column, *(row[i].plain for row in shown)]))

@@ -65,7 +65,9 @@ def info(as_json: bool) -> None:
     cpu, cuda = engines["NumPy arrays"], engines["CUDA arrays"]
     out.say(", ".join(f"{name} {version}" for name, version in package.items()))
     out.say(f"arrays on the CPU: yes, with {cpu['kernels']}'s kernels ({cpu['why']})")
-    out.say(f"CUDA arrays: {'no' if cuda['engine'] is None else 'yes, if there is a GPU'}: {cuda['why']}")
+    out.say(f"CUDA arrays: {'no' if cuda['engine'] is None else 'yes, if there is a GPU'}")
+    for reason in cuda["why"].split("; "):
+        out.say(f"  {reason}")
     report["library"].pop("problem", None)  # the third line has it
     for section, values in report.items():
         out.print(f"\n{section}", style="bold")

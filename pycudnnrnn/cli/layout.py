@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.text import Text
@@ -15,6 +15,9 @@ from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._table import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
+
+SHOWN: Final = [i for i, column in enumerate(COLUMNS) if column not in {"pseudo-layer", "kind"}]
+"""Columns that fit 80: the layer and its direction are the pseudo-layer, and the symbol of a bias begins with b."""
 
 
 @click.command()
@@ -54,8 +57,8 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     nbytes = predicted.size * spec.dtype.itemsize
     out.say(repr(spec))
     out.say(f"computed: {predicted.size:,} elements, {nbytes:,} bytes")
-    columns: list[str] = [*COLUMNS]
-    rows: list[list[Any]] = [[*row(region)] for region in predicted.regions]
+    columns = [COLUMNS[i] for i in SHOWN]
+    rows: list[list[Any]] = [[row(region)[i] for i in SHOWN] for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
         verdict = f"{len(different)} regions differ" if different else "equal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +42,10 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}")
+            how = (
+                "; for a file, read it first: docs/how-to/convert.md" if isinstance(arrays, (str, os.PathLike)) else ""
+            )
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}{how}")
         self.prefix = _completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}

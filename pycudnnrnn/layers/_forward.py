@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, ClassVar, Final
 
 from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn._keywords import with_hints
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._forward import Forward, Gradients, Names
 
@@ -53,6 +54,7 @@ class LayerForward(Forward[ArrayT]):
         """The final states of all layers: (h, c) for the LSTM, (h,) for the others."""
         return (self.output_h,) if self.output_c is None else (self.output_h, self.output_c)
 
+    @with_hints
     def backward(  # TF's layer has its own names
         self,
         d_outputs: Any = None,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._checks import check_bool
+from pycudnnrnn._keywords import with_hints
 from pycudnnrnn.engines import Engine, Reserve
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker, take_params
@@ -198,6 +199,7 @@ class Forward(Generic[ArrayT]):
                 raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {word}")
         return native
 
+    @with_hints
     def backward(
         self, d_output: Any = None, d_output_h: Any = None, d_output_c: Any = None, *, out: Any = None,
         accumulate: bool = False, retain: bool = False,

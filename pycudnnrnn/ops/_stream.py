@@ -24,12 +24,12 @@ def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
     """Return h and c of a caller's states: the tuple (h, c), or (h,) of a cell without c; None for zeros."""
     if states is None:
         return None, None
+    count, wanted = (2, "(h, c)") if spec.has_cell_state else (1, "(h,)")
     if not isinstance(states, tuple):
-        text = f"Invalid initial_state type: {type(states)}, expecting tuple."
-        raise ArgumentTypeError("initial_state", "a tuple", type(states), text=text)
-    count = 2 if spec.has_cell_state else 1
+        text = f"Invalid initial_state type: {type(states)}, expecting tuple {wanted}."
+        raise ArgumentTypeError("initial_state", f"a tuple {wanted}", type(states), text=text)
     if len(states) != count:
-        raise ArgumentError("initial_state", f"a tuple of {count}", f"a tuple of {len(states)}")
+        raise ArgumentError("initial_state", f"a tuple {wanted}", f"a tuple of {len(states)}")
     return states[0], states[1] if count == 2 else None
 
 

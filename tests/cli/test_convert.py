@@ -199,7 +199,8 @@ def test_the_only_rnn_of_a_file_needs_no_prefix_and_one_of_two_does(run, model, 
 def test_a_dry_run_prints_the_table_verifies_and_writes_nothing(run, model, tmp_path):
     code, out, _ = run("model.pt", "m.onnx", "--dry-run", "--verify")
     assert (code, "verify: onnx (DST): worst error" in out, "0/W" in out) == (0, True, True)
-    assert out.endswith("not written: m.onnx (onnx), 6 arrays\n")
+    states = "initial_h, initial_c, sequence_lens; outputs: output, output_h, output_c"
+    assert out.endswith(f"not written: m.onnx (onnx), 6 arrays\ninputs: input; optional: {states}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 

@@ -67,6 +67,8 @@ HINTS = {
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),
     "an op's call": (lambda k: L(X, H, H, PL, **k), {"training": True}, "own: is_training of an op"),
+    "a layer's backward": (lambda k: CudnnLSTM(1, 4).forward(X).backward(**k), {"d_output": X}, "it is d_outputs"),
+    "an op's backward": (lambda k: L.forward(X, H, H, PL).backward(**k), {"d_outputs": X}, "it is d_output of"),
     "what nobody calls so": (lambda k: CudnnGRU(1, 4)(X, **k), {"speed": 3}, ""),
 }  # fmt: skip
 
@@ -81,8 +83,13 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert f"got an unexpected keyword argument '{name}'" in refused
     assert [text.partition(": ")[0] for text in hints] == ([name] if hint else [])
     assert hint in "".join(hints)
-    first = "input_data, input_h" if "op's call" in what else "inputs, initial_state=None"
-    assert taken.startswith(f"taken are ({first if 'call' in what else 'num_layers'}, ")
+    first = {
+        "an op's call": "input_data, input_h",
+        "a layer's backward": "d_outputs=None",
+        "an op's backward": "d_output=None",
+    }
+    first |= dict.fromkeys(("a layer's call", "what nobody calls so"), "inputs, initial_state=None")
+    assert taken.startswith(f"taken are ({first.get(what, 'num_layers')}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"
 

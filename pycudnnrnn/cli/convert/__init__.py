@@ -49,6 +49,8 @@ def convert(
     or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its prefix or its folder
     works, too.
 
+    Only the RNN is converted: a Dense layer or an embedding beside it stays behind.
+
     A file with exactly one RNN needs no -s prefix=. Files that Saver or checkpoint.save wrote need no options, unless
     they contain several models: choose one with -s prefix=KEY.
 
@@ -100,6 +102,9 @@ def convert(
         })  # fmt: skip
         return
     out.say(f"{'not written' if dry_run else 'written'}: {target} ({target_framework}), {len(arrays)} arrays")
+    if target_format == ".onnx":
+        c_in, c_out = (", initial_c", ", output_c") if c.spec.has_cell_state else ("", "")
+        out.say(f"inputs: input; optional: initial_h{c_in}, sequence_lens; outputs: output, output_h{c_out}")
 
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:

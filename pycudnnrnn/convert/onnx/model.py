@@ -43,7 +43,9 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     """Return the arrays of the nodes as `to_canonical` reads them, and the attributes that are its keywords."""
     onnx = onnx_package()
     if not isinstance(model, onnx.ModelProto):
-        raise ConvertError("onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}")
+        raise ConvertError(
+            "onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}; onnx.load(path) reads one"
+        )
     graph = Graph(onnx, model)
     found = _all_nodes(graph, model.producer_name) if nodes is None else _named_nodes(graph, nodes)
     if len({node.op_type for node in found}) > 1:
