@@ -228,7 +228,7 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
     for wrong, text in ((x[:, :1], "number of sequences: 1, expecting 2, those of the states"), (x[0, 0], r"\[B, I\]")):
         with pytest.raises(ArgumentError, match=text):
             fresh(wrong)
-    for states, text in (((*start, None), f"expecting a tuple of {len(start)}"), (list(start), "expecting tuple")):
+    for states, text in (((*start, None), "expecting a tuple \\(h,"), (list(start), "expecting tuple \\(h,")):
         with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
             op.stream(problem.params, states)
     with pytest.raises(ArgumentError, match="'unidirectional': a backward direction starts at the end of the input"):
