@@ -21,6 +21,7 @@ from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.ops._stream import h_and_c
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import BiasModeLike, DType, DTypeLike, InputMode, InputModeLike, RNNMode, RNNSpec
 
@@ -417,13 +418,15 @@ class CellStack:
             ArgumentTypeError: an argument that is not an array.
         """
         xp = _arrays.namespace_of(inputs)
-        spec = self.spec
+        spec, states = self.spec, h_and_c(initial_state, self.spec)
         check_dtype("inputs", inputs, spec.dtype)
-        for i, state in enumerate(() if initial_state is None else initial_state):
-            _arrays.namespace_of(state, f"initial_state[{i}]")
-            check_dtype(f"initial_state[{i}]", state, spec.dtype)
+        if inputs.ndim != 3 or inputs.shape[2] != spec.input_size:
+            raise ArgumentError("inputs", f"3 axes, the last {spec.input_size}", tuple(inputs.shape), aspect="shape")
         x = inputs if check_bool("time_major", time_major) else _swapped(inputs)
         T, B = int(x.shape[0]), int(x.shape[1])
+        for i, (state, width) in enumerate(zip(states, (spec.state_size, spec.num_units), strict=True)):
+            if state is not None:
+                check_state(f"initial_state[{i}]", state, (spec.num_pseudo_layers, B, width), spec.dtype)
         checked = check_lengths(sequence_lengths, T, B)
         lengths = np.full(B, T) if checked is None else np.array(checked, np.int64)
         rows: list[Any] = [x[t, ...] for t in range(T)]
@@ -432,22 +435,22 @@ class CellStack:
             by_direction = []
             for direction in range(spec.num_dirs):
                 p = layer * spec.num_dirs + direction
-                outputs, state = self._run(xp, p, rows, self._start(xp, p, x, initial_state), lengths, direction)
+                outputs, state = self._run(xp, p, rows, self._start(xp, p, x, states), lengths, direction)
                 by_direction.append(outputs)
                 last.append(state)
             rows = [_beside(xp, *pair) for pair in zip(*by_direction, strict=True)]
         outputs = xp.stack(rows) if rows else xp.zeros((0, B, spec.output_size), dtype=x.dtype)
         h = xp.stack([state.h if spec.has_cell_state else state for state in last])
-        states = (h, xp.stack([state.c for state in last])) if spec.has_cell_state else (h,)
-        return outputs if time_major else _swapped(outputs), states
+        final = (h, xp.stack([state.c for state in last])) if spec.has_cell_state else (h,)
+        return outputs if time_major else _swapped(outputs), final
 
-    def _start(self, xp: Any, p: int, x: Any, initial_state: tuple[Any, ...] | None) -> Any:
-        spec = self.spec
-        if initial_state is None:
-            h, c = (xp.zeros((x.shape[1], width), dtype=x.dtype) for width in (spec.state_size, spec.num_units))
-        else:
-            h, c, *_ = (*(state[p, ...] for state in initial_state), None)
-        return LSTMStateTuple(c, h) if spec.has_cell_state else h
+    def _start(self, xp: Any, p: int, x: Any, states: tuple[Any, Any]) -> Any:
+        widths = self.spec.state_size, self.spec.num_units
+        h, c = (
+            xp.zeros((x.shape[1], width), dtype=x.dtype) if state is None else state[p, ...]
+            for state, width in zip(states, widths, strict=True)
+        )
+        return LSTMStateTuple(c, h) if self.spec.has_cell_state else h
 
     def _run(
         self, xp: Any, p: int, rows: list[Any], state: Any, lengths: npt.NDArray[np.int64], direction: int

@@ -255,9 +255,9 @@ class Cell(TF1Layer):
         self._set_variables_state(state)
 
 
-def check_state(name: str, array: Any, shape: tuple[int, int], dtype: DType) -> None:
+def check_state(name: str, array: Any, shape: tuple[int, ...], dtype: DType) -> None:
     _arrays.namespace_of(array, name)
-    _arrays.check_shape(name, array, shape, f"[B, {shape[1]}]")
+    _arrays.check_shape(name, array, shape, f"[B, {shape[-1]}]" if len(shape) == 2 else f"[L * D, B, {shape[-1]}]")
     check_dtype(name, array, dtype)
 
 

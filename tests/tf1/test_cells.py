@@ -154,8 +154,9 @@ NAMES = ["cudnn_compatible_lstm_cell", "cudnn_compatible_gru_cell", "basic_rnn_c
 
 @pytest.mark.parametrize(("kind", "name"), list(zip(ALL, NAMES, strict=True)))
 def test_a_fresh_cell_starts_with_tfs_values_and_each_matrix_with_draws_of_its_own(kind, name):
-    cell, twin = kind(4, seed=3), kind(4, seed=3)
-    cell.build((None, 4)), twin.build((None, 4))
+    cell, twin, other, another = cells = [kind(4, seed=seed) for seed in (3, 3, None, None)]
+    for one in cells:
+        one.build((None, 4))
     assert cell.name == name
     values = {name: variable.numpy() for name, variable in cell.variables_by_name().items()}
     for of, value in values.items():
@@ -166,6 +167,7 @@ def test_a_fresh_cell_starts_with_tfs_values_and_each_matrix_with_draws_of_its_o
             assert 0.5 * bound < np.abs(value).max() <= bound
     assert len({value.tobytes() for value in values.values() if value.any() and value.shape == (4, 4)}) in {0, 2}
     assert all(map(np.array_equal, cell.get_weights(), twin.get_weights()))
+    assert not np.array_equal(other.get_weights()[0], another.get_weights()[0])
 
 
 OPTIONS = {"reuse": True, "kernel_initializer": "random_normal", "name": "own", "dtype": "float16", "seed": 3,
@@ -238,6 +240,11 @@ def test_a_cell_takes_the_dtype_and_width_of_its_first_input_and_names_what_does
         "inputs: .*array API": lambda: tanh(memoryview(b""), h),
         "state c shape": lambda: lstm(x, (h, h)),
         r"initial_state\[0\]: <class 'list'>": lambda: stack(x[None], ([],)),
+        r"state shape: \(1, 3\)": lambda: tanh(x, h[:1]),
+        r"state h shape: \(1, 3\)": lambda: lstm(x, (np.ones((2, 4), "f2"), h[:1])),
+        r"inputs shape: \(2, 5\)": lambda: stack(x),
+        r"initial_state\[0\] shape: \(2, 2, 3\)": lambda: stack(x[None], (np.stack([h, h]),)),
+        "initial_state: a tuple of 2": lambda: stack(x[None], (h[None], h[None])),
         "layer: 1": lambda: cell_of(stack.spec, 1),
     }.items():
         with pytest.raises((ArgumentError, ArgumentTypeError), match=f"Invalid {text}"):
