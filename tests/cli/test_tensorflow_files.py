@@ -19,7 +19,7 @@ def arrays(tmp_path):
     found = convert.tensorflow.from_canonical(random_canonical(SPEC, 1), prefix="net/cudnn_rnn_relu")
     first = min(found)
     more = {f"{first}/Adam": found[first], "global_step": np.array(7)}
-    gru = random_canonical(RNNSpec("gru", 1, 4, 2, dtype="float32"), 2)
+    gru = random_canonical(RNNSpec("gru", 11, 4, 2, dtype="float32"), 2)
     others = convert.tensorflow.from_canonical(gru, prefix="b", keep_biases_apart=False)
     write_bundle(tmp_path / "model.ckpt-7", found | more | others)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-7"\n')
@@ -37,6 +37,7 @@ def test_inspect_lists_the_tensors_and_the_rnns(run, arrays, given):
     assert report["items"]["net/cudnn_rnn_relu/"] == {
         "scope": "net/cudnn_rnn_relu/", "cell": "basic_rnn_cell", "num_layers": 2, "num_dirs": 2, "num_units": 3,
     }  # fmt: skip
+    assert [report["items"]["b/"][size] for size in ("num_layers", "num_units")] == [11, 4]
     out = run("inspect", given)[1]
     assert "checksum: CRC-32C is right" in out
     assert "net/cudnn_rnn_relu/: scope net/cudnn_rnn_relu/, cell basic_rnn_cell, num_layers 2, num_dirs 2" in out

@@ -52,7 +52,12 @@ def test_callable_initializers_are_asked_once_a_canonical_array():
             started(CudnnRNNTanh, 1, 2, columns=3, **wrong)
 
 
-def test_glorots_bounds_are_tensorflows_and_orthogonal_matrices_turn_either_way():
+def test_named_initializers_draw_as_widely_as_tensorflows_and_orthogonal_matrices_turn_either_way():
+    for name, deviation in (("glorot_normal", 0.02**0.5), ("random_normal", 0.05), ("random_uniform", 0.05 / 3**0.5)):
+        drawn = initial_value("k", name, (40, 60), np.dtype("f8"), [1])
+        assert np.allclose([drawn.mean(), drawn.std()], [0, deviation], atol=0.06 * deviation, rtol=0)
+    tall = initial_value("k", "orthogonal", (5, 3), np.dtype("f8"), [1])
+    assert np.allclose(tall.T @ tall, np.eye(3))
     for shape, fans in (((40, 60), 100), ((1000,), 2000)):
         drawn = initial_value("k", "glorot_uniform", shape, np.dtype("f8"), [1])
         assert 0.98 < np.abs(drawn).max() / np.sqrt(6 / fans) <= 1

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
+from pycudnnrnn.engines.numpy_engine import forward
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
@@ -55,8 +56,14 @@ def test_a_backward_takes_gradients_of_states_as_a_tuple_or_one_by_one():
         layer.forward(x, training=False).backward()
     kept = layer.forward(x, training=False, keep_reserve=True)
     out = np.ones_like(layer.params)
-    kept.backward(None, (dh, dc), out=out, accumulate=True)
+    kept.backward(None, (dh, dc), out=out, accumulate=True, retain=True)
     assert np.allclose(out, first.params + 1)
+    assert np.array_equal(kept.backward(None, (dh, dc)).params, first.params)
+
+
+def test_a_call_keeps_nothing_for_gradients(monkeypatch):
+    monkeypatch.setattr(forward, "make_reserve", lambda *_: pytest.fail("a reserve that nobody will read"))
+    built()(batch(4, 3, 5))
 
 
 # --- TF's layer tests -------------------------------------------------------------------------------------------------
@@ -69,6 +76,7 @@ def test_zero_weights_give_zero_outputs_and_one_variable_with_tfs_name():
         assert not layer(batch(4, 8, 2).astype("f4"))[0].any()
     assert [v.name for v in layer.trainable_variables] == ["main/awesome_lstm/opaque_kernel"]
     assert layer.trainable_variables[0].value is layer.params
+    assert type("CudnnLSTM2", (CudnnLSTM,), {})(1, 2).name == "cudnn_lst_m2", "as TF's own function of names has it"
 
 
 def test_one_layer_takes_several_batch_shapes():
@@ -132,13 +140,15 @@ def test_a_cast_layer_keeps_its_weights_its_dropout_and_its_names():
     assert np.allclose(layer(x.astype("f4"), training=False)[0], expected, atol=5e-3)
     assert layer.variables[0].value is layer.params
     assert layer.saveable.prefix == "cudnn_gru/"
-    assert CudnnGRU(1, 3).to("cpu", dtype="float64")(batch(2, 2, 3))[0].dtype == "float64"
+    late = CudnnGRU(1, 3, dtype="float16", compute_dtype="float16", math_type="default").to("cpu", dtype="float64")
+    assert late(batch(2, 2, 3))[0].dtype == "float64"
+    assert {one.get_config()[name] for one in (layer, late) for name in ("compute_dtype", "math_type")} == {None}
 
 
 def test_variables_are_taken_by_numpy_and_written_by_index():
     layer = built()
     (variable,) = layer.variables
-    assert np.asarray(variable) is layer.params
+    assert np.asarray(variable) is variable.__array__(copy=False) is layer.params
     assert not np.shares_memory(np.array(variable), layer.params)
     variable[:3] = 7
     assert layer.params[:3].tolist() == [7, 7, 7] == variable[:3].tolist()
@@ -167,7 +177,7 @@ def test_a_tensor_shape_builds():
 
 
 def test_a_stream_is_the_ops_with_a_tuple_of_states():
-    layer, x = built(), batch(7, 3, 5)
+    layer, x = built(dropout=0.5), batch(7, 3, 5)
     start = batch(2, 3, 3, seed=0), batch(2, 3, 3, seed=1)
     expected, states = layer(x, start, training=False)
     assert repr(layer.stream()) == "<Stream of a CudnnLSTM; states zeros>"

@@ -42,6 +42,9 @@ def test_a_refused_first_call_neither_builds_nor_names_a_layer():
     assert layer.variables[0].name == "own/opaque_kernel"
     with pytest.raises(TypeError, match="scope"):
         layer(batch(4, 2, 7), scope=3)
+    layer.call = lambda _: None
+    with pytest.raises(ValueError, match="Invalid call: None, expecting a result"):
+        layer(batch(4, 2, 7))
 
 
 def test_a_refused_first_call_neither_builds_nor_names_a_cell():
@@ -68,6 +71,7 @@ def test_a_scope_stays_with_the_variables_that_it_named():
 def test_a_stack_of_cells_takes_all_tensors_or_none():
     stack = CellStack(RNNSpec("gru", 2, 3, 5, dtype="float64"), "m")
     before = stack.tensors()
+    assert list(before) == [f"m/{name}" for name in CellStack(stack.spec).tensors()]
     last = list(before)[-1]
     ones = {name: np.ones_like(array) for name, array in before.items()}
     for wrong in ({n: a for n, a in ones.items() if n != last}, ones | {last: np.ones(7)}, ones | {last: "text"}):

@@ -110,6 +110,7 @@ def test_add_variable_is_add_weight(called):
     assert variable.assign_sub(1).numpy().tolist() == [1, 1, 1]
     variable.numpy().fill(9)
     assert made.losses == [3], "regularizers see the variable as it is"
+    assert len({made.add_weight(name, ()).numpy().item() for name in "abc"}) == 3, "each is drawn by itself"
 
 
 def test_variables_are_listed_trainable_first_and_counted_once_built(kind, called):
