@@ -91,7 +91,7 @@ class Memory:
 class Dropout(Protocol):
     """The running dropout of one model on one engine. Each training forward takes its masks from it.
 
-    `chunk_nbytes`: the bytes that are kept to make the masks of a chunk again.
+    `chunk_nbytes`: the bytes kept for each chunk to reproduce its masks.
     """
 
     chunk_nbytes: int
@@ -100,7 +100,7 @@ class Dropout(Protocol):
         """Return its state, after waiting for the work on the device."""
 
     def as_one(self) -> contextlib.AbstractContextManager[ChunkMasks]:
-        """Count the block's forwards, which are the chunks of one, as one; as none where it fails."""
+        """Count the block's forwards, which are the chunks of one call, as one; as none if the block fails."""
 
 
 class ChunkMasks(Protocol):
@@ -158,10 +158,10 @@ class EnginePlan(Protocol):
     reserve_nbytes: int
 
     def hold(self, params: Any | None) -> None:
-        """Read params once for all calls with this same array, until another array or None is held."""
+        """Read params once for all later calls with this same array, until `hold` gets another array or None."""
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:
-        """Run a pass on native, checked arrays with the addresses `at`, both in its order. Its device is current.
+        """Run a pass on native, checked arrays; `at` has their addresses in the pass's order. Its device is current.
 
         With `accumulate` the gradient of params is added to the array.
         """
@@ -178,7 +178,7 @@ class ArrayFunctions(Protocol):
     """Functions on an engine's arrays, outside of its calls."""
 
     def holds(self, array: Any, /) -> bool:
-        """Return whether this is an engine's array, in its memory and writable, which needs no conversion."""
+        """Return whether this is a writable array in the engine's memory, which needs no conversion."""
 
     def address(self, array: Any, /) -> int: ...
 
@@ -191,7 +191,7 @@ class ArrayFunctions(Protocol):
         """Return an array with the values of a NumPy array."""
 
     def take(self, array: Any, indices: Any, axis: int, /) -> Any:
-        """Return a new array of the places along an axis that an array of indices names."""
+        """Return a new array of the elements along an axis at an array of indices."""
 
     def copy_into(self, target: Any, values: Any, /) -> None: ...
 
@@ -234,9 +234,9 @@ class Engine(Protocol):
         """
 
     def ordered(self, streams: Sequence[Any], what: str) -> contextlib.AbstractContextManager[Any]:
-        """Put the block's work on the current stream, which it gets, after that on `streams`, which then wait for it.
+        """Order the block's work on the current stream after the work on `streams`, which then wait for it.
 
-        `what` is the work, in an error's words.
+        The block gets the current stream. `what` names the work in an error.
 
         Raises:
             CaptureError: the stream is being captured.

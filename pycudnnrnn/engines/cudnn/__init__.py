@@ -1,1 +1,1 @@
-"""The native half: what talks to libcudnn."""
+"""The engine for CUDA arrays: all calls of libcudnn."""

@@ -1,4 +1,4 @@
-"""A kind of batch in another library's memory: raw addresses on its stream, with all scratch memory its own."""
+"""Calls on another library's memory and stream, by addresses. That library also allocates workspace and reserve."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pycudnnrnn.schedule import Schedule
 _NOTHING: Final = contextlib.nullcontext()
 
 Addresses = Mapping[Name, int | None]
-"""Where the arrays of a call are, and the workspace, by name; None, or nothing, for those that are absent."""
+"""Addresses of the arrays of a call and of its workspace, by name; None or no entry for an array that is absent."""
 
 
 class Addressed:
-    """One kind of batch that one native call takes, on addresses; nothing is made or asked at a repeated call.
+    """Native calls of one configuration, on addresses. A repeated call makes no objects and asks for no sizes.
 
-    Workspace and reserve are the caller's, of the sizes given here, None where that is 0. Where it drops, so may the
-    random states be: a forward moves them on from where they are. Without such states it uses the stream's own, and
-    `masks` say which; see `StreamStates`.
+    The caller allocates workspace and reserve, of the sizes below; None where a size is 0. With dropout the caller may
+    pass random states, which each forward advances. Without them a forward uses the stream's own states, and `masks`
+    says which; see `StreamStates`.
 
     Units:
         workspace_nbytes, reserve_nbytes, states_nbytes: bytes; the reserve is 0 without training, the states are 0
@@ -35,7 +35,7 @@ class Addressed:
     """
 
     def __init__(self, runtime: Runtime, stream: int, config: CallConfig, *, drops: bool) -> None:
-        """Prepare batches as long and as wide as in `config`; with other lengths where its own are ragged.
+        """Prepare calls with T and B of `config`. If its lengths are ragged, each call may have other ones.
 
         Raises:
             CaptureError: the stream is being captured.
@@ -52,20 +52,20 @@ class Addressed:
     def forward(
         self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None, masks: Masks | None = None
     ) -> None:
-        """Write the results and the reserve, and move the random states on.
+        """Write the results and the reserve, and advance the random states.
 
         Raises:
             ArgumentError: params that cuDNN cannot read where they are.
             CaptureError: the stream is being captured.
             EngineError: cuDNN asks for more memory with these random states than it did when this was made; or a
-                repetition that comes too late for its masks.
+                repeated forward, whose random states are no longer kept.
         """
         self._run((FORWARD,), "an eager forward, which takes memory", stream, schedule, at, states, masks)
 
     def backward(self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None) -> None:
-        """Write the gradients, rewriting the reserve, and add that of params to `d_params`, where there is one.
+        """Write the gradients, and add the gradient of params to `d_params` if given. This uses up the reserve.
 
-        The masks are in the reserve, so that what the random states are by now does not matter.
+        The masks are in the reserve, so the current random states do not matter.
 
         Raises:
             ArgumentError: params, or their gradient, that cuDNN cannot use where they are.
@@ -79,7 +79,7 @@ class Addressed:
         self, which: Sequence[Pass], what: str, stream: int, schedule: Schedule, at: Addresses, states: int | None,
         masks: Masks | None = None,
     ) -> None:  # fmt: skip
-        """Put passes on a stream, a forward with the random states made ready for it."""
+        """Launch passes on a stream. Before a forward, prepare the random states for it."""
         for name in ("params", "d_params"):
             address = at.get(name) or 0
             if address % ALIGNMENT_NBYTES:
@@ -100,7 +100,7 @@ class Addressed:
     def _ready(
         self, stream: int, what: str, states: int | None
     ) -> tuple[Handle, NativeCalls, DropoutAt | None, StreamStates | None]:
-        """Return what runs on a stream, what describes the random states, and those that are the stream's own."""
+        """Return the handle, the native calls, the dropout descriptor, and the stream's own random states if used."""
         handle = self._handle(stream, what)
         if not self._drops:
             return handle, self._native, None, None
@@ -120,7 +120,7 @@ class Addressed:
 def _held(
     handle: Handle, dropout: DropoutAt, own: StreamStates | None, masks: Masks | None, *, starts: bool
 ) -> Iterator[None]:
-    """Let nobody else write the random states, or seed their descriptor; if a forward `starts`, they are its own."""
+    """Hold the lock of the random states during the block; if a forward `starts`, prepare the states for it."""
     with dropout.lock:
         if own is not None and masks is not None:
             with own.forward(handle, dropout, masks):

@@ -1,8 +1,8 @@
-"""`algo="auto"`: which algorithms and math types a batch may run with, and which of them is fastest, measured.
+"""`algo="auto"`: measure which of the allowed algorithms and math types is fastest for a batch.
 
-Precision never falls below what was asked for: a candidate's math type is the one asked for or, in 32 bits and more, a
-stricter one. Nor does the layout of params change: a candidate whose layout, as cuDNN tells it, differs from the
-standard algorithm's is out.
+Precision never falls below what was asked for: a candidate has the math type of the spec or, with data of 32 bits and
+more, a stricter one. The layout of params does not change either: candidates with another layout than the standard
+algorithm's are left out.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ ALGORITHMS: Final = (
     Algorithm.PERSIST_STATIC,
     Algorithm.PERSIST_DYNAMIC,
 )
-"""In the order in which they are tried; of equal times the first wins."""
+"""In the order in which they are tried. If times are equal, the first one wins."""
 
 ROUNDS: Final = 5
-"""Timed runs of a candidate, each after one that is not; the median counts."""
+"""Timed runs of a candidate, each after an untimed run. The median counts."""
 
 BUILD_US: Final = 500
-"""The dynamic algorithm is tried where the fastest other candidate takes at least so many microseconds. cuDNN compiles
-it for seconds, for each kind of call: if it halves 500 us, two of them are made up for after 8,000 calls."""
+"""The dynamic algorithm is tried only if the fastest other candidate takes at least this many microseconds. cuDNN
+compiles it for seconds, for each kind of call. If it halves 500 us, 8,000 calls make up for two seconds."""
 
 WAKE_S: Final = 0.075
-"""Seconds for which the device is kept busy before anything counts: an idle one runs at a fraction of its clock."""
+"""Seconds of work before the timed runs: an idle device runs at a reduced clock."""
 
 BLOCK: Final = 1 << 20
-"""Random numbers drawn for data of our own; longer arrays repeat them."""
+"""Random numbers drawn where there is no data to measure on; longer arrays repeat them."""
 
 
 def candidates(config: CallConfig) -> Iterator[CallConfig]:
-    """Give the batch with each algorithm and math type that it may run with, as far as Python knows the rules."""
+    """Yield the configuration with each algorithm and math type that `RNNSpec` and `check_sizes` accept."""
     asked = STRICTNESS.index(config.spec.math_type)
-    strictest = asked if config.spec.dtype.itemsize == 2 else 0  # nobody takes 16 bits for the precision of a product
+    strictest = asked if config.spec.dtype.itemsize == 2 else 0  # 16-bit data needs no stricter products
     for algo in ALGORITHMS:
         for math_type in reversed(STRICTNESS[strictest : asked + 1]):
             try:
@@ -67,16 +67,16 @@ def candidates(config: CallConfig) -> Iterator[CallConfig]:
 
 
 def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> AlgorithmChoice:
-    """Return the fastest candidate, from memory if it is known there, measured on `data` otherwise.
+    """Return the fastest candidate: the known choice or, if there is none, the result of measuring on `data`.
 
-    Forward and, in training, both backward passes are timed together, into memory of their own. Dropout states of their
-    own move, not the model's. Without `data`, numbers of our own stand in for it.
+    The forward and, in training, both backward passes are timed together. They write to separate arrays and use
+    separate dropout states, so the model's dropout does not advance. Without `data`, random data is used.
 
     Raises:
-        CaptureError: it would have to be measured while the stream is captured.
+        CaptureError: there is no known choice, and the stream is being captured.
         EngineError: no candidate runs.
         MemoryError: there is no memory for any of them.
-        DeviceLostError: a candidate has taken the device with it; no other is tried.
+        DeviceLostError: a candidate made the device unusable; no other is tried.
     """
     choices, drops, spec, schedule = runtime.choices, config.dropout is not None, config.spec, config.schedule
     asked = spec.replace(seed=0) if drops else spec.without_dropout
@@ -106,11 +106,11 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
 def _tried(
     runtime: Runtime, handle: Handle, config: CallConfig, data: Arrays
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
-    """Time each candidate whose layout is the one that params have; say of the others why not.
+    """Time each candidate that has the standard layout of params; record why the others were not timed.
 
-    Each has run once before, and then all are timed in turn, there and back again, so that neither a device that wakes
-    up nor one that grows hot decides by their order. Those that cuDNN has to compile come last, and all are timed again
-    then; not at all where the others are faster than BUILD_US.
+    First each runs once untimed. Then all are timed in turn, in alternating order, so that a changing clock favours
+    none. Candidates that cuDNN has to compile come last, and then all are timed again. They are left out if another
+    takes less than BUILD_US.
     """
     device, layout = runtime.device, runtime.layout(config.spec)
     descriptor = None if config.dropout is None else config.dropout.descriptor
@@ -130,7 +130,7 @@ def _tried(
 
     def safely(step: Callable[[int], object], number: int) -> None:
         try:
-            with device.active():  # a device that is lost here is no reason to try the next
+            with device.active():  # raises if the device is lost: then no other is tried
                 step(number)
         except (CudnnError, LayoutError, MemoryError) as error:
             times.pop(number, None)
@@ -165,9 +165,9 @@ def _tried(
 
 
 def _time(native: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays) -> float:
-    """Return a run's microseconds, the run after one that is not timed; what it writes is thrown away.
+    """Return the microseconds of a run, after one that is not timed. Its results are discarded.
 
-    It takes the memory of one candidate at a time.
+    The arrays are allocated for this candidate only, and freed at the end.
     """
     device, descriptors, arrays = native.device, native.data(handle, schedule), native.step(**data)
 
@@ -175,7 +175,7 @@ def _time(native: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays)
         native.run_all(handle, descriptors, arrays)
 
     work()
-    # Upstream gradients of the results' size: numbers of any other would do.
+    # The results serve as upstream gradients; any numbers of that size would do.
     for gradient, result in zip(UPSTREAM, RESULTS, strict=True):
         if gradient in arrays:
             device.copy_bytes(arrays[gradient], arrays[result])
@@ -183,7 +183,7 @@ def _time(native: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays)
 
 
 def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Arrays:
-    """Normal numbers, params scaled so that gates stay open; no states."""
+    """Return random data to measure on: params scaled so that gates do not saturate, and no initial states."""
     block = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
     dtype = spec.dtype.numpy
     x = np.resize(block, schedule.data_shape(spec.input_size))

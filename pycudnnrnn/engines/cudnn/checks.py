@@ -1,4 +1,4 @@
-"""What is checked of sizes and arrays before anything crosses to cuDNN, beyond what every engine checks."""
+"""Checks of sizes for cuDNN, in addition to those of every engine."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, Algorithm, RNNMode, RNNSpec
 
 ALIGNMENT_NBYTES: Final = 16
-"""Alignment of every array that crosses. Source: the widest load that cuDNN's kernels make; CuPy's and torch's own
-arrays have 256. No document says on which elements data may begin, and a kernel that loads vectors from elsewhere takes
-the device with it: what is not aligned is copied, or refused where nothing is."""
+"""Alignment of every array passed to cuDNN. Source: the widest load that cuDNN's kernels make; CuPy's and torch's own
+arrays have 256. cuDNN does not document the alignment it needs, and a misaligned load makes the device unusable. So an
+array that is not aligned is copied, or raises an error in calls that make no copies."""
 
 SMALL_H_TRAINED: Final = {RNNMode.LSTM: 128, RNNMode.GRU: 128, RNNMode.RNN_TANH: 256, RNNMode.RNN_RELU: 256}
-"""Most units that algorithm persist_static_small_h has a backward for. It has a forward for half as many again, so that
-cuDNN might refuse what cannot be trained only after the forward.
+"""Most units with which algorithm persist_static_small_h has a backward. Its forward takes half as many again, so cuDNN
+might fail only after the forward.
 
 Source: use_rnn_persist_small_h in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp.
 """
 
 
 def check_matrices(spec: RNNSpec) -> None:
-    """Refuse an RNN with a matrix that 32-bit indices cannot hold; its descriptor would be made all the same.
+    """Raise if a matrix has too many elements for 32-bit indices. cuDNN accepts its descriptor.
 
     Raises:
         ArgumentError: more than 2**31 - 1 elements in one matrix.
@@ -36,7 +36,7 @@ def check_matrices(spec: RNNSpec) -> None:
 
 
 def check_sizes(config: CallConfig) -> None:
-    """Refuse a batch whose element counts cuDNN's 32-bit indices cannot hold: it accepts some of them silently.
+    """Raise if cuDNN cannot run a batch. It accepts some that are too large for its 32-bit indices silently.
 
     Raises:
         ArgumentError: more than 2**31 - 1 elements of data, of states or of a matrix, ragged lengths with an algorithm

@@ -26,9 +26,9 @@ class AlgorithmTrial:
 
 @dataclasses.dataclass(frozen=True)
 class CallKind:
-    """What a choice is for: one exact shape on one kind of GPU and one cuDNN.
+    """The calls that a choice is for: one exact shape on one model of GPU and one version of cuDNN.
 
-    `spec` is what was asked for, so its `algo` is "auto"; its seed is 0, and its dropout too where nothing drops.
+    `spec` is the one asked for, so its `algo` is "auto". Its seed is 0. Its dropout is 0 in calls without dropout.
     """
 
     gpu: str
@@ -69,4 +69,4 @@ class Choices:
         self.gpu, self.cudnn = gpu, cudnn
         self.known: dict[CallKind, AlgorithmChoice] = {}
         self.lock = _locks.rlock()
-        """Held while something is measured, so that nothing is measured twice or side by side."""
+        """Held while candidates are measured, so that no measurement is done twice or at the same time as another."""

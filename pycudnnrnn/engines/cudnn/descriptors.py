@@ -1,4 +1,4 @@
-"""cuDNN's descriptors as owned objects: made from a spec or from lengths, checked first, and readable again."""
+"""Owners of cuDNN's descriptors. Arguments are checked first; `read` returns what cuDNN stored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BIAS_MODES: Final = {
 
 
 def rnn_arguments(spec: RNNSpec) -> dict[str, Any]:
-    """A spec in C's words: the arguments of cudnnSetRNNDescriptor_v8, by name, in its order, up to the dropout's."""
+    """Return a spec as arguments of cudnnSetRNNDescriptor_v8, by name and in order, up to the dropout descriptor."""
     return {
         "algo": c.cudnnRNNAlgo_t[spec.algo.name],
         "cellMode": c.cudnnRNNMode_t[spec.mode.name],
@@ -89,7 +89,7 @@ class TensorDescriptor(Owned, kind="TensorDescriptor"):
 
 
 class FilterDescriptor(Owned, kind="FilterDescriptor"):
-    """Describe weights for the query calls of cuDNN 8.x: their size as an argument, one matrix as a result.
+    """Describe weights for the layout queries of cuDNN 8.x: the buffer as an argument, one matrix or bias as a result.
 
     Raises:
         ArgumentError: not 3 to 8 dimensions, or one below 1.
@@ -112,8 +112,8 @@ class FilterDescriptor(Owned, kind="FilterDescriptor"):
 class DropoutDescriptor(Owned, kind="DropoutDescriptor"):
     """Hold a dropout probability and the random states in device memory, which `states` keeps alive.
 
-    With `restore` the states continue where they were saved, and cuDNN ignores the seed; otherwise they are written
-    anew from the seed, which takes time and synchronises.
+    With `restore` cuDNN uses the states that are in memory, and ignores the seed. Otherwise it writes new states from
+    the seed, which takes time and synchronises.
 
     Source: cudnnSetDropoutDescriptor, cudnnRestoreDropoutDescriptor (cudnn_ops.h, 9.28).
     """
@@ -130,19 +130,19 @@ class DropoutDescriptor(Owned, kind="DropoutDescriptor"):
         self._configure(setter, self, handle, dropout, address, states_nbytes, seed)
 
     def seed(self, handle: Owned, seed: int) -> None:
-        """Write the states anew from a seed, on the handle's stream; nothing is made anew."""
+        """Write new states from a seed, on the handle's stream, in the same memory."""
         self.library.cudnnSetDropoutDescriptor(self, handle, *self._settings, seed)
 
     def restore(self, handle: Owned) -> None:
-        """Go on from the states as they are in memory by now."""
+        """Continue from the states that are in memory now."""
         self.library.cudnnRestoreDropoutDescriptor(self, handle, *self._settings, 0)
 
     @classmethod
     def of_none(cls, handle: Owned) -> DropoutDescriptor:
-        """Describe that nothing is dropped: without states, which takes no time.
+        """Describe dropout of 0, without states. This takes no time.
 
-        An RNN descriptor gets one where it could have NULL, which no document says that cuDNN never reads. PyTorch, JAX
-        and TensorFlow do so.
+        RNN descriptors get it instead of NULL, as in PyTorch, JAX and TensorFlow: no document says that cuDNN allows
+        NULL.
         """
         return cls(handle, 0.0, None, address=0, states_nbytes=0, seed=0)
 
@@ -154,11 +154,11 @@ class DropoutDescriptor(Owned, kind="DropoutDescriptor"):
 class RNNDescriptor(Owned, kind="RNNDescriptor"):
     """Describe an RNN to cuDNN.
 
-    `algo` replaces the spec's, which may be "auto". Without a `dropout` descriptor the RNN has no dropout, whatever the
-    spec says. `padded_io` must be on for the unpacked layouts; it is off for the packed one, as in PyTorch.
+    `algo` replaces the spec's, which may be "auto". Without a `dropout` descriptor the RNN has no dropout, even if the
+    spec has some. `padded_io` must be on for the unpacked layouts; it is off for the packed one, as in PyTorch.
 
     Raises:
-        ArgumentError: algorithm "auto", which has to be decided before.
+        ArgumentError: algorithm "auto", which must be resolved before.
         EngineError: bfloat16 before cuDNN 9.13.
 
     Source: cudnnSetRNNDescriptor_v8, cudnnRNNSetClip_v9 (cudnn_adv.h, 9.28).
@@ -193,9 +193,9 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
 
 
 class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
-    """Describe a batch of sequences; `lengths` of None stands for `time` each.
+    """Describe a batch of sequences. `lengths` of None means `time` for each.
 
-    What lies past a sequence's end is filled with zeros: a NULL fill would leave it undefined.
+    cuDNN fills the output past a sequence's end with zeros. With a NULL fill it would be undefined.
 
     Raises:
         ArgumentError: a size below 1, more than 65535 time steps, a length outside 0 to `time`, or lengths that the
@@ -229,7 +229,7 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
         self._configure(self._set)
 
     def set_lengths(self, lengths: npt.NDArray[np.int32]) -> None:
-        """Describe a batch of the same size with other lengths, which were checked; nothing is made anew."""
+        """Set other lengths, already checked, for a batch of the same size."""
         self._lengths[:] = lengths
         self._set()
 

@@ -1,6 +1,6 @@
 """Device memory, streams and copies: the one place that imports CuPy.
 
-What the engine asks of a device is this class. Tests put another object in its place, over host memory.
+The engine uses a device only through `CudaDevice`. Tests replace it by an object on host memory.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ BYTES: Final = np.dtype(np.uint8)
 
 
 PER_THREAD: Final = 2
-"""The address of each thread's default stream, which stands for another stream in every thread.
+"""The address that means the calling thread's default stream: another stream in every thread.
 
 Source: cudaStreamPerThread (driver_types.h, CUDA 13.5).
 """
 
 OTHERS_MAX: Final = 64
-"""Streams of other libraries that are kept: torch has 32 of a priority."""
+"""Streams of other libraries that are kept: torch has 32 for each priority."""
 
 
 def name_of(stream: Any) -> int:
@@ -42,12 +42,12 @@ def name_of(stream: Any) -> int:
 
 
 def same_stream(one: Any, other: Any) -> bool:
-    """Tell whether two objects stand for one stream; a thread's default stream is another one in each thread."""
+    """Return whether two objects are the same stream. Each thread has its own default stream."""
     return name_of(one) == name_of(other)
 
 
 def holding(ndarray: Any, index: int) -> Callable[[Any], bool]:
-    """Return a function that tells whether an object is an array of this type, on the device of this number."""
+    """Return a function that returns whether an object is an array of this type on this device."""
     return lambda array: type(array) is ndarray and array.data.device_id == index
 
 
@@ -67,9 +67,9 @@ def finally_do(device: CudaDevice, work: Callable[[], object]) -> Iterator[None]
 
 @contextlib.contextmanager
 def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator[None]:
-    """Put the block's work on a stream after what is on the others, which then wait for it, even if it failed.
+    """Order the block's work on a stream after the work on `others`, which then wait for it, even if it failed.
 
-    The memory that the block used can then be given to whoever works on one of them.
+    Memory that the block used can then be reused on any of these streams.
     """
 
     def rejoin() -> None:
@@ -83,19 +83,19 @@ def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator
 
 
 class Watch:
-    """Around work on one device: raise `DeviceLostError` for an error after which the device cannot be used.
+    """A context for work on one device. It raises `DeviceLostError` for errors after which the device is unusable.
 
-    `ask` makes a call that CUDA fails once the device is lost: cuDNN's statuses alone do not report it.
+    `ask` makes a CUDA call that fails once the device is lost, because cuDNN's statuses do not report that.
 
     Raises:
-        DeviceLostError: from the call that fails so.
+        DeviceLostError: the device is lost.
     """
 
     def __init__(self, device: str, ask: Callable[[], object]) -> None:
         self._device, self._ask = device, ask
 
     def look_at(self, error: BaseException) -> None:
-        """Raise if an error means that the device is lost, or comes from cuDNN and CUDA reports it when asked."""
+        """Raise `DeviceLostError` if an error means that the device is lost. For an error of cuDNN, ask CUDA."""
         cuda: BaseException | None = error
         if isinstance(error, CudnnError):
             try:
@@ -117,7 +117,7 @@ class Watch:
 
 
 class _Foreign:
-    """A stream in the words of the CUDA stream protocol, version 0: what CuPy makes one of its own from."""
+    """A stream by its address, in the CUDA stream protocol (version 0), from which CuPy makes a stream object."""
 
     def __init__(self, address: int) -> None:
         self._address = address
@@ -151,7 +151,7 @@ class CudaDevice:
         self._threads = threading.local()
         self._others: Recent[Any] = Recent(OTHERS_MAX)
         self.address: Callable[[Any], int] = operator.attrgetter("data.ptr")
-        """Where an array begins."""
+        """Return the address of an array."""
         self.holds = holding(cupy.ndarray, self.index)
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
@@ -169,22 +169,22 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def _made_current(self) -> Iterator[None]:
-        # The inner watch sees what fails first; the outer one, making a lost device current and leaving it again.
+        # The inner watch sees errors of the block; the outer one, those of entering and leaving the device.
         with self.watch, self.xp.cuda.Device(self.index), self.watch:
             yield
 
     def _ask(self) -> None:
-        """Make a call that waits for nothing, and that CUDA fails if the device is lost."""
+        """Make a CUDA call that does not wait, and that fails if the device is lost."""
         with self.xp.cuda.Device(self.index):
             self.xp.cuda.runtime.memGetInfo()
 
     def stream(self) -> Any:
-        """The stream that work is to be put on: CuPy's current one on this device."""
+        """Return the stream to launch work on: CuPy's current one on this device."""
         stream = self.xp.cuda.get_current_stream()
         return stream if stream.ptr != PER_THREAD else self._per_thread()
 
     def _per_thread(self) -> Any:
-        """This thread's default stream, as an object that no other thread has."""
+        """Return this thread's default stream, as an object that no other thread has."""
         try:
             return self._threads.stream
         except AttributeError:
@@ -192,10 +192,9 @@ class CudaDevice:
             return self._threads.stream
 
     def stream_at(self, address: int) -> Any:
-        """Another library's stream, by its address: the same object each time.
+        """Return another library's stream, by its address: the same object each time.
 
-        An address is all there is to know it by, and lasts: torch destroys no stream of its own, and XLA's live as
-        long as its client.
+        The address identifies it: torch never destroys its streams, and XLA's live as long as its client.
         """
         if address == PER_THREAD:
             return self._per_thread()
@@ -215,9 +214,10 @@ class CudaDevice:
         stream.synchronize()
 
     def wait(self, waiting: Any, awaited: Any) -> None:
-        """Let one stream wait for what has been put on another so far.
+        """Make one stream wait for the work launched on another so far.
 
-        Where one of them is another thread's default stream, which has no name here, the host waits for the device.
+        If one of them is another thread's default stream, which this thread cannot address, the host waits for the
+        device.
         """
         if same_stream(waiting, awaited):
             return
@@ -229,7 +229,7 @@ class CudaDevice:
         waiting.wait_event(event)
 
     def orders(self, *streams: Any) -> bool:
-        """Tell whether streams can be ordered from this thread, without the host's waiting."""
+        """Return whether this thread can order the streams without waiting on the host."""
         return all(stream.ptr != PER_THREAD or stream is self._per_thread() for stream in streams)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
@@ -239,21 +239,21 @@ class CudaDevice:
         return self.xp.zeros(shape, dtype)
 
     def addresses(self, *arrays: Any | None) -> list[int | None]:
-        """Return where arrays begin; None for those that are absent."""
+        """Return the addresses of arrays; None for None."""
         address = self.address
         return [None if array is None else address(array) for array in arrays]
 
     def copy(self, array: Any) -> Any:
-        """A new contiguous array."""
+        """Return a contiguous copy."""
         self.refuse_capture(self.stream(), "copying an array, which takes memory")
         return array.copy(order="C")
 
     def zero_at(self, address: int, nbytes: int, stream: int) -> None:
-        """Fill memory with zeros on a stream; both by their addresses."""
+        """Zero memory on a stream, both given by address."""
         self.xp.cuda.runtime.memsetAsync(address, 0, nbytes, stream)
 
     def take(self, array: Any, indices: Any, axis: int) -> Any:
-        """A new contiguous array of the places along `axis` that device indices name."""
+        """Return a new array of the elements along `axis` at indices, which are on the device."""
         return self.xp.take(array, indices, axis=axis)
 
     @staticmethod
@@ -266,11 +266,11 @@ class CudaDevice:
 
     @staticmethod
     def to_host(array: Any) -> np.ndarray[Any, Any]:
-        """A NumPy copy; synchronises."""
+        """Return a NumPy copy. Synchronises."""
         return array.get()  # type: ignore[no-any-return]  # CuPy's array
 
     def from_host(self, array: np.ndarray[Any, Any]) -> Any:
-        """A device copy."""
+        """Return a copy on the device."""
         return self.xp.asarray(array)
 
     @property
@@ -279,7 +279,7 @@ class CudaDevice:
         return str(self.xp.cuda.runtime.getDeviceProperties(self.index)["name"].decode())
 
     def timed(self, work: Callable[[], None]) -> float:
-        """Return the microseconds that work takes on the current stream, by its events; waits for it."""
+        """Return the microseconds that `work` takes on the current stream, measured by events. Waits for it."""
         start, end = self.xp.cuda.Event(), self.xp.cuda.Event()
         start.record()
         work()
@@ -288,10 +288,10 @@ class CudaDevice:
         return float(self.xp.cuda.get_elapsed_time(start, end)) * 1000
 
     def captured(self, stream: Any) -> bool:
-        """Tell whether a stream is being captured, or CUDA cannot say: because of another capture, or a failed one.
+        """Return whether a stream is being captured. True also if CUDA cannot tell, because of another or a failed one.
 
         Raises:
-            DeviceLostError: CUDA cannot say anything any more.
+            DeviceLostError: the device is lost.
         """
         try:
             return bool(stream.is_capturing())
@@ -300,19 +300,19 @@ class CudaDevice:
             return True
 
     def refuse_capture(self, stream: Any, what: str) -> None:
-        """Refuse what a CUDA graph cannot hold while the stream is being captured.
+        """Raise if the stream is being captured. `what` names work that a CUDA graph cannot contain.
 
         Raises:
-            CaptureError: `captured`.
-            DeviceLostError: CUDA cannot say anything any more.
+            CaptureError: see `captured`.
+            DeviceLostError: the device is lost.
         """
         if self.captured(stream):
             raise CaptureError(f"{what}, while the stream is captured: op.prepare does it before, plan.capture for you")
 
     def capture(self, work: Callable[[], None]) -> Any:
-        """Return a CUDA graph of what work puts on the current stream, which is one of its own; nothing of it runs.
+        """Return a CUDA graph of what `work` launches on the current stream: a separate one during the capture.
 
-        The work is run once before, so that what CUDA and cuDNN load at first use is loaded; waits for it.
+        Before that, `work` runs once and is waited for, so that CUDA and cuDNN load what they load at first use.
 
         Raises:
             CaptureError: cuDNN or CUDA refused something during the capture.
@@ -329,7 +329,7 @@ class CudaDevice:
             except BaseException as error:
                 self.watch.look_at(error)
                 with contextlib.suppress(self.xp.cuda.runtime.CUDARuntimeError):
-                    stream.end_capture()  # or the thread stays in it
+                    stream.end_capture()  # otherwise the thread stays in the capture
                 if isinstance(error, failures):
                     raise CaptureError(f"this call cannot be captured: {error}") from error
                 raise

@@ -1,4 +1,4 @@
-"""cuDNN's dropout: random states in device memory, which every training forward moves on."""
+"""cuDNN's dropout: random states in device memory, which every training forward advances."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pycudnnrnn.engines.cudnn.runtime import Runtime
 
 PASSES_MAX: Final = 64
-"""Kinds of batches whose compiled passes are kept: a few small native objects each."""
+"""Configurations whose native calls are kept: a few small native objects each."""
 
 
 def seed_at(seed: int, position: int) -> int:
-    """Return cuDNN's seed for a position, where states cannot be carried from one to the next."""
+    """Return the seed that cuDNN gets for a position, for callers that cannot carry states between forwards."""
     return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
 
 
@@ -38,16 +38,16 @@ def states_nbytes(handle: Handle) -> int:
 
 @contextlib.contextmanager
 def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
-    """Put states back as they were, after what the block launches on the current stream."""
+    """Restore the states after the work that the block launches on the current stream."""
     before = device.copy(states)
     with finally_do(device, lambda: device.copy_bytes(states, before)):
         yield
 
 
 class DropoutAt:
-    """What describes random states at one address; `compiled` are the passes whose descriptors point there.
+    """The descriptor of the random states at one address, and the native calls that use it (`compiled`).
 
-    Who launches what moves the states on, or writes them, holds `lock` meanwhile.
+    Hold `lock` while launching work that advances or writes the states.
     """
 
     def __init__(self, descriptor: DropoutDescriptor) -> None:
@@ -55,7 +55,7 @@ class DropoutAt:
         self.compiled: Recent[Any] = Recent(PASSES_MAX)
 
     def start(self, handle: Handle, seed: int | None) -> None:
-        """Make ready for a forward: write the states anew from a seed, or go on from what is in memory by now."""
+        """Prepare the states for a forward: write them from a seed, or (None) continue from those in memory."""
         if seed is None:
             self.descriptor.restore(handle)
         else:
@@ -71,7 +71,7 @@ class CudnnDropout(DropoutAt):
     def __init__(
         self, runtime: Runtime, handle: Handle, spec: RNNSpec, state: DropoutState, *, states: Any | None = None
     ) -> None:
-        """Continue from a state, or from `states` in device memory, which become this object's own."""
+        """Continue from a saved state, or from `states` in device memory, which this object then owns."""
         self._runtime, self._device, self._spec = runtime, runtime.device, spec
         self.position, self.seed = state.position, state.seed
         self.chunk_nbytes = nbytes = states_nbytes(handle)
@@ -90,10 +90,10 @@ class CudnnDropout(DropoutAt):
         super().__init__(DropoutDescriptor(handle, spec.dropout, states, **at, seed=state.seed, restore=restore))
 
     def launching(self, stream: Any, launch: Callable[..., None]) -> Callable[..., None]:
-        """Return `launch` as one forward on `stream`: after the forward before, and counted if it succeeds.
+        """Wrap `launch` as one forward on `stream`. It runs after the forward before, and counts if it succeeds.
 
         Raises:
-            CaptureError: the stream is being captured: a graph's runs would be neither counted nor in order.
+            CaptureError: the stream is being captured: a graph's runs would not be counted or ordered.
         """
 
         def run(*arguments: Any, **keywords: Any) -> None:
@@ -107,7 +107,7 @@ class CudnnDropout(DropoutAt):
 
     @contextlib.contextmanager
     def as_one(self) -> Iterator[CudnnDropout]:
-        """Count the block's forwards, all on the current stream, as one; as none where it fails."""
+        """Count the block's forwards, all on the current stream, as one. If the block fails, restore the states."""
         with self.lock:
             position, before = self.position, self._snapshot()
             try:
@@ -119,7 +119,7 @@ class CudnnDropout(DropoutAt):
             self.position = position + 1
 
     def chunk(self, first_row: int) -> tuple[CudnnDropout, Callable[[], CudnnDropout]]:  # noqa: ARG002  no row matters
-        """See `engines.ChunkMasks`: the states are kept, because no position gives them back."""
+        """See `engines.ChunkMasks`. A copy of the states is kept, because they cannot be computed from a position."""
         kept, runtime = self._snapshot(), self._runtime
 
         def again() -> CudnnDropout:
@@ -130,13 +130,13 @@ class CudnnDropout(DropoutAt):
         return self, again
 
     def _snapshot(self) -> Any:
-        """Copy the states as the next launch on the current stream will find them; the caller holds the lock."""
+        """Copy the states with which the next launch on the current stream begins. The caller holds the lock."""
         self._stream_memory.on(self._device.stream())
         return self._device.copy(self._states)
 
     @contextlib.contextmanager
     def left_alone(self, stream: Any) -> Iterator[None]:
-        """Let something run that moves the states on, and put them back after it; all of it on or after `stream`."""
+        """Restore the states after the block, whose work runs on `stream` or on streams ordered with it."""
         with self.lock:
             self._stream_memory.on(stream)
             with put_back(self._device, self._states):

@@ -1,4 +1,4 @@
-"""Eager calls: fresh results, a reserve that a backward uses up, and everything else made before."""
+"""Eager calls: each allocates its results, reserve and workspace. Everything else is prepared once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, RESULTS,
 from pycudnnrnn.schedule import Schedule
 
 MADE: Final = (*RESULTS, "reserve", "workspace")
-"""What a forward takes memory for."""
+"""The arrays that a forward allocates."""
 
 BACKWARD: Final = "an eager backward, which takes memory"
 
 
 class EagerCalls:
-    """Run one kind of batch again and again; see `engines.EagerForward`."""
+    """Run forwards of one configuration; see `engines.EagerForward`."""
 
     def __init__(
         self, runtime: Runtime, config: CallConfig, resolved: Callable[[CallConfig, Arrays], CallConfig]
     ) -> None:
-        """Compile at the first call, on whose arrays `resolved` may measure."""
+        """Leave the preparation to the first call: `resolved` may measure algorithms on its arrays."""
         self._runtime, self._config, self._resolved = runtime, config, resolved
         self._native: NativeCalls | None = None
 
@@ -47,10 +47,10 @@ class EagerCalls:
 
 @dataclasses.dataclass
 class CudnnReserve:
-    """What a forward leaves for its backward, and what must live until its kernels are done.
+    """The reserve of a forward, and the other arrays that its backward reads.
 
-    `streams`: those that its memory is from, the forward's first. `touched`: a backward has begun to rewrite it. One
-    that failed before that left it as it was.
+    `streams`: the streams on which its memory was allocated, the forward's first. `touched`: a backward has begun to
+    overwrite it. A backward that fails before that leaves it unchanged.
     """
 
     runtime: Runtime

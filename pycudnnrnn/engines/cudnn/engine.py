@@ -64,16 +64,16 @@ class CudnnEngine:
             return states_nbytes(handle)
 
     def write_dropout_states(self, stream: int, states: int, seed: int) -> None:
-        """Write random states at an address in another library's memory, from a seed; cuDNN itself may wait for it."""
+        """Write random states from a seed, at an address in another library's memory. cuDNN may synchronise."""
         runtime = self.runtime
         with self.active():
             handle = runtime.handles.on(self.arrays.stream_at(stream))
-            dropout = runtime.dropout_at(handle, states, 0.5)  # any: states keep none, and at 0 nothing may be written
+            dropout = runtime.dropout_at(handle, states, 0.5)  # any rate but 0: states do not contain it
             with dropout.lock:
                 dropout.start(handle, seed)
 
     def addressed(self, stream: int, config: CallConfig, *, drops: bool) -> Addressed:
-        """Prepare batches like this one, which come again and again, on another library's memory and streams."""
+        """Prepare repeated calls of one configuration on another library's memory and streams."""
         check_sizes(config)
         return Addressed(self.runtime, stream, config, drops=drops)
 
@@ -94,7 +94,7 @@ class CudnnEngine:
         return Memory(native.workspace_nbytes, native.reserve_nbytes, nbytes(found, RESULTS), gradients)
 
     def resolved(self, config: CallConfig, data: Arrays | None = None) -> CallConfig:
-        """Return the batch with "auto" decided."""
+        """Return the configuration with algorithm "auto" resolved."""
         spec = config.spec
         if spec.algo is not Algorithm.AUTO:
             return config
@@ -106,7 +106,7 @@ class CudnnEngine:
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:
-    """Return the engine of a device, the current one for None; made once.
+    """Return the engine of a device, or of the current one for None. It is made once.
 
     Raises:
         MissingDependencyError: CuPy is not installed.

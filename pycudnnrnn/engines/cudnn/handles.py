@@ -16,7 +16,7 @@ from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import EngineError
 
 HANDLES_MAX: Final = 64
-"""Most handles on one device: each holds device memory of its own, and more threads than this want a queue."""
+"""Most handles on one device. Each holds device memory; a program with more threads should queue its calls."""
 
 
 class Handle(Owned, kind=""):
@@ -35,7 +35,7 @@ class Handle(Owned, kind=""):
     def use(self, stream: Any) -> None:
         """Launch on a stream from now on. cuDNN is called only if the stream is another object than before.
 
-        The object is kept, because CUDA gives the address of a stream that is destroyed to another one.
+        The stream object is kept, because CUDA may give the address of a destroyed stream to a new one.
         """
         if stream is not self.stream:
             self.stream = None  # unknown, if the call fails
@@ -44,10 +44,10 @@ class Handle(Owned, kind=""):
 
 
 class _Lease:
-    """What keeps a handle taken by its thread: it is collected when the thread ends.
+    """A thread's hold on a handle. It is collected when the thread ends, which returns the handle to the pool.
 
-    Of a thread that Python did not start, as XLA's own, that is the end of each callback. Its next one takes the
-    handle that was given back last.
+    In a thread that Python did not start, such as XLA's own, that is the end of each callback. The next callback takes
+    the handle that was returned last.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -63,7 +63,8 @@ class HandlePool:
     """
 
     forks = 0
-    """How many forks lie between this process and the first; a call looks at it where its number would cost more."""
+    """How many forks lie between this process and the first one. Each call compares it, which is cheaper than the
+    process id."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -91,7 +92,8 @@ class HandlePool:
         except AttributeError:
             lease = self._leases.lease = _Lease(self._taken())
             handle, free = lease.handle, self._free
-            # Atomic, and without the lock: a finaliser may run while it is held. And it does not keep the pool alive.
+            # `append` is atomic and needs no lock: a finaliser may run while the lock is held. It does not keep the
+            # pool alive.
             self._watched[handle] = weakref.ref(lease, lambda _: free.append(handle))
         lease.handle.use(stream)
         return lease.handle
@@ -112,5 +114,5 @@ def _forked() -> None:
     HandlePool.forks += 1
 
 
-if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
+if hasattr(os, "register_at_fork"):  # other systems have no fork
     os.register_at_fork(after_in_child=_forked)

@@ -65,7 +65,7 @@ def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: i
 
 
 class _Query:
-    """cudnnGetRNNWeightParams, which answers for a matrix and its bias at once."""
+    """Query by cudnnGetRNNWeightParams, which reports a matrix and its bias at once."""
 
     def __init__(self, handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
         self.handle, self.rnn, self.base, self.nbytes = handle, rnn, base, nbytes
@@ -79,7 +79,7 @@ class _Query:
 
 
 class _LegacyQuery:
-    """The pair of calls that cuDNN had from 5 to 8."""
+    """Query by cudnnGetRNNLinLayerMatrixParams and ...BiasParams, which cuDNN had from 5 to 8."""
 
     def __init__(self, handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
         library = handle.library

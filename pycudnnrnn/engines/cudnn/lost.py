@@ -1,6 +1,7 @@
-"""CUDA errors that no later call gets past: they become `DeviceLostError` where they come. Nothing is remembered.
+"""CUDA errors after which the device is unusable in this process: the call that gets one raises `DeviceLostError`.
 
-After one of them native objects are left as they are (`owned`). Only a new process gets the device again.
+After such an error native objects are no longer destroyed (`owned`). Later calls fail by themselves: nothing is
+recorded. Only a new process can use the device again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ STICKY: Final[dict[int, str]] = {
     810: "cudaErrorMpsClientTerminated",
     911: "cudaErrorExternalDevice",
 }
-"""CUDA errors that no later call gets past, by number; the driver's CUDA_ERROR_... have the same numbers.
+"""These errors by number. The driver's CUDA_ERROR_... have the same numbers.
 
 Source: cudaError in driver_types.h (CUDA 13.5): those after which "the process must be terminated and relaunched", and
 214, 220 and 709, which leave memory that cannot be trusted, or no context.
@@ -39,13 +40,13 @@ Source: cudaError in driver_types.h (CUDA 13.5): those after which "the process 
 def lost(device: str, error: BaseException, cuda: BaseException | None) -> DeviceLostError | None:
     """Return the error to raise instead of `error` if CUDA's error `cuda` means that the device is lost.
 
-    Native objects are then left as they are.
+    Native objects are no longer destroyed then.
     """
     code = getattr(cuda, "status", None)  # CuPy's CUDARuntimeError and CUDADriverError have it
     if code not in STICKY:
         return None
     if isinstance(error.__context__, DeviceLostError):
-        return error.__context__  # it came first; this one is of leaving the device
+        return error.__context__  # the first error; this one came from leaving the device
     function = error.function if isinstance(error, CudnnError) else _function(error)
     leave_everything()
     return DeviceLostError(device, code, STICKY[code], function, str(cuda).partition(": ")[2])

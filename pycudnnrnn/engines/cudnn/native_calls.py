@@ -1,4 +1,4 @@
-"""The three passes of one kind of batch, compiled once: descriptors, sizes of scratch memory, calls."""
+"""The native calls of the three passes, prepared once: descriptors, sizes of workspace and reserve, bound arguments."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve
 
 
 class NativeCalls:
-    """The native side of one (spec, T, B, training), of equal lengths or of ragged ones, padded or packed.
+    """The native calls for one (spec, T, B, training), for equal or ragged lengths, padded or packed.
 
-    Its calls take no memory.
+    They allocate nothing.
 
-    Ragged lengths are no part of it: new ones set the two data descriptors, of which every handle has its own, and
-    nothing else. Scratch memory is for the worst of them. What several threads share is only read once it is made.
+    Ragged lengths may differ in each call: they are set in two data descriptors, a pair for each handle. Workspace and
+    reserve suffice for any lengths. Everything else is shared by threads and only read.
 
     Source: cudnnGetRNNTempSpaceSizes, cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8
     (cudnn_adv.h, 9.28).
@@ -40,10 +40,10 @@ class NativeCalls:
     def __init__(
         self, handle: Handle, device: CudaDevice, config: CallConfig, dropout: DropoutDescriptor | None
     ) -> None:
-        """Compile for batches like this one, whatever their lengths are.
+        """Prepare the calls for batches of this size and any lengths.
 
         Raises:
-            ArgumentError: `check_sizes`.
+            ArgumentError: see `check_sizes`.
         """
         check_sizes(config)
         spec, schedule, training = config.spec, config.schedule, config.training
@@ -76,7 +76,7 @@ class NativeCalls:
             None if shape is None else TensorDescriptor(library, spec.dtype, shape)
             for shape in (self.slots["hx"].shape, self.slots["cx"].shape)
         )
-        self._fixed = fixed = {  # which has to live as long as the calls
+        self._fixed = fixed = {  # must live as long as the calls
             "fwdMode": mode, "devSeqLengths": None, "hDesc": h, "cDesc": c,
             "addGrad": cudnnWgradMode_t.ADD,  # cuDNN documents only ADD
             "weightSpaceSize": self.params_nbytes, "workSpaceSize": self.workspace_nbytes,
@@ -86,15 +86,15 @@ class NativeCalls:
             which: _bound(library, which, fixed | {"rnnDesc": self._rnns[algo if which is FORWARD else backward_algo]})
             for which in self.passes
         }
-        """By pass: call it with a handle, the descriptors of x and of y, the workspace, and the pass's arrays, by their
-        addresses."""
+        """A function for each pass. Its arguments: the handle, the descriptors of x and y, the workspace, the addresses
+        of the pass's arrays."""
 
     def _ask_sizes(self, handle: Handle, mode: cudnnForwardMode_t) -> tuple[int, int]:
-        """Ask for the workspace and the reserve that any lengths take, once.
+        """Return the sizes of a workspace and a reserve that suffice for any lengths.
 
-        What lengths change is not documented. Most is taken by as many steps as there can be: with equal lengths, and
-        where they may be ragged, with those that are hardly so. Both algorithms are asked, since
-        they share the memory.
+        cuDNN does not document how sizes depend on lengths. They are largest with the most steps: so ask with equal
+        lengths and, if lengths may be ragged, with the longest ragged ones. Ask for the forward's and the backward's
+        algorithm, since they share the memory.
         """
         asked = [self._equal]
         if self.ragged:
@@ -105,10 +105,10 @@ class NativeCalls:
         return workspace, reserve if self.training else 0
 
     def data(self, handle: Handle, schedule: Schedule) -> DataDescriptors:
-        """Return descriptors that have a batch's lengths until others are asked for with this handle.
+        """Return data descriptors set to a batch's lengths, valid until the next call of `data` with this handle.
 
-        One thread at a time has a handle, and the next one to have it finds its descriptors. What belongs to a Python
-        thread does not last in XLA's own threads: Python forgets them after each callback.
+        The descriptors belong to the handle, which one thread uses at a time, and not to the Python thread: in XLA's
+        own threads, what belongs to a Python thread is lost after each callback.
         """
         lengths = schedule.lengths
         if lengths is None:
@@ -124,11 +124,11 @@ class NativeCalls:
         return own
 
     def data_of_its_own(self, schedule: Schedule) -> DataDescriptors:
-        """Return descriptors that keep a batch's lengths: what a graph reads of them, and when, is unknown."""
+        """Return data descriptors that no other batch changes, because it is unknown when a CUDA graph reads them."""
         return self._equal if schedule.lengths is None else DataDescriptors(self._library, self.spec, schedule)
 
     def new(self, *names: Name, zeros: bool = False) -> Arrays:
-        """Make arrays, by name; without those that have no slot, or a slot of no bytes."""
+        """Allocate arrays, by name, except those that do not exist in these calls or have no bytes."""
         make = self.device.zeros if zeros else self.device.empty
         slots = self.slots
         return {name: make(s.shape, s.dtype) for name in names if (s := slots[name]).shape is not None}
@@ -137,15 +137,15 @@ class NativeCalls:
         self, which: Pass, handle: Handle, data: DataDescriptors, workspace: int | None, at: Sequence[int | None],
         *, accumulate: bool = True,
     ) -> None:  # fmt: skip
-        """Put a pass on the handle's stream, its arrays given by their addresses, in its order."""
+        """Launch a pass on the handle's stream. `at` has the addresses of its arrays, in the order of its names."""
         if which is not FORWARD:
             self._clear(which, handle, at, accumulate=accumulate)
         self.calls[which](handle.pointer, *data.pointers, workspace, *at)
 
     def _clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
-        """Make zeros where a backward adds to what is there; and of dx where it has padding.
+        """Before a backward: zero dx if it has padding, and d_params unless the gradient is to be added to it.
 
-        cuDNN's documents promise its padding fill for y alone.
+        cuDNN documents the padding fill for y only. Weight gradients are in its ADD mode.
         """
         data = which is BACKWARD_DATA
         if (data and (not self.ragged or self.batch.packed)) or (not data and accumulate):
@@ -158,17 +158,17 @@ class NativeCalls:
     def run(
         self, which: Pass, handle: Handle, data: DataDescriptors, arrays: Arrays, *, accumulate: bool = True
     ) -> None:
-        """Put a pass on the handle's stream, on the workspace and the arrays of its names among `arrays`."""
+        """Launch a pass on the handle's stream, with its arrays and the workspace from `arrays`."""
         workspace, *at = self.device.addresses(*map(arrays.get, ("workspace", *which.names)))
         self.launch(which, handle, data, workspace, at, accumulate=accumulate)
 
     def step(self, **given: Any) -> Arrays:
-        """Add to the given arrays what all passes need besides: zeros, a workspace and a reserve."""
+        """Return the given arrays and the others that the passes need: zeros, a workspace and a reserve."""
         names = {name for which in self.passes for name in which.names} - {"reserve"} - given.keys()
         return given | self.new(*names, zeros=True) | self.new("workspace", "reserve")
 
     def run_all(self, handle: Handle, data: DataDescriptors, arrays: Arrays) -> None:
-        """Put all passes on the handle's stream, which is the current one; nothing here takes memory or waits."""
+        """Launch all passes on the handle's stream, which must be the current one. This neither allocates nor waits."""
         for which in self.passes:
             self.run(which, handle, data, arrays, accumulate=False)
 
@@ -196,17 +196,18 @@ class DataDescriptors:
         self.schedule: Schedule | None = schedule
 
     def set_lengths(self, lengths: npt.NDArray[np.int32]) -> None:
-        self.schedule = None  # what fails here leaves them with nobody's lengths
+        self.schedule = None  # unknown if a setter fails
         self.x.set_lengths(lengths)
         self._y.set_lengths(lengths)
 
 
 @functools.cache
 def load_nvrtc() -> None:
-    """Load NVRTC and its builtins, which cuDNN compiles the dynamic algorithm's kernels with, where they are found.
+    """Load NVRTC and its builtins, if found: cuDNN compiles the dynamic algorithm's kernels with them.
 
-    NVRTC opens its builtins by name alone. The library of CUDA 13.0's wheel has no path to look in: a process that has
-    not loaded them fails with "failed to open libnvrtc-builtins". What is not found here cuDNN looks for itself.
+    NVRTC opens its builtins by file name only, and the library in CUDA 13.0's wheel has no path to search. Unless they
+    are loaded already, it fails with "failed to open libnvrtc-builtins". Libraries not found here are left to cuDNN's
+    own search.
     """
     try:
         from cuda import pathfinder  # noqa: PLC0415  comes with CuPy 14

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from pycudnnrnn._libcudnn import Library
 
 _LIVE: Final[set[_Resource]] = set()
-"""What is to be freed, or never will be; its operations are atomic, with and without a GIL, so that finalisers need no
+"""The objects that are not freed yet. Operations on the set are atomic, with and without a GIL, so finalisers need no
 lock."""
 
 RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
-"""What went wrong in releases, which never raise: a finaliser has nobody to raise to. Tests hold it empty."""
+"""Errors of releases. A release never raises, because a finaliser has no caller. Tests check that the list is empty."""
 
 
 class _Leaving:
-    """Whether native objects are left as they are: the interpreter is ending, or a device is lost."""
+    """Whether native objects are no longer destroyed: the interpreter is exiting, or a device is lost."""
 
     begun = False
 
 
 def leave_everything() -> None:
-    """Destroy no native object from now on; the end of the process gives everything back."""
+    """Destroy no native object from now on: the end of the process frees them all."""
     _Leaving.begun = True
 
 
@@ -46,10 +46,10 @@ def live() -> Counter[str]:
 
 
 class _Resource:
-    """A native object: freed once, when its owner says so or is collected, and never at the interpreter's exit.
+    """A native object. It is freed once, by `free()` or when its owner is collected, and never at interpreter exit.
 
-    Not `weakref.finalize`: that keeps one registry for all threads, which the interpreter walks through at its exit
-    while a daemon thread may still change it.
+    `weakref.finalize` is not used: at exit the interpreter iterates over its registry, which a daemon thread may be
+    changing at that time.
     """
 
     __slots__ = ("_destroy", "_pid", "_pointer", "_watch", "name")
@@ -61,11 +61,12 @@ class _Resource:
         _LIVE.add(self)
 
     def free(self, live: set[_Resource] = _LIVE, leaving: type[_Leaving] = _Leaving) -> None:
-        # Defaults outlive this module, and so do the main thread's own descriptors, when the interpreter ends.
+        # Default arguments: when the interpreter exits, the module's globals may be gone before the last owner is
+        # collected.
         if leaving.begun or os.getpid() != self._pid:  # a forked child has a copy of the memory; the parent frees it
             return
         try:
-            live.remove(self)  # whoever comes first
+            live.remove(self)  # only the first caller frees it
         except KeyError:
             return
         self._watch = None
@@ -76,26 +77,27 @@ class _Resource:
 
 
 def keep(owner: object, thing: object, end: Callable[[Any], object] | None = None) -> None:
-    """Keep what ends by a CUDA call, as long as its owner; for good where nothing is to be destroyed.
+    """Keep a thing, which is freed by a CUDA call, alive as long as its owner; then call `end(thing)`.
 
-    `end` makes that call, given the thing; None stands for its own: an object of CuPy's calls CUDA when it is freed,
-    which on a lost device, or in a forked child, is an error that Python can only print.
+    Without `end` the thing frees itself, as CuPy's objects do when they are collected. At interpreter exit, on a lost
+    device and in a forked child it is never freed: there the CUDA call would fail in a destructor, and Python could
+    only print the error.
     """
     _Resource(owner, end or _nothing, thing)
 
 
 def _nothing(_: Any) -> None:
-    """Destroy nothing: who was kept ends with its last reference."""
+    """Do nothing: the thing frees itself with its last reference."""
 
 
 class Owned:
-    """Own one native object, and keep what it is built on alive.
+    """Own one native object, and keep its parents alive: the objects that it refers to.
 
-    Nothing is destroyed at interpreter exit, nor once a device is lost: the end of the process gives everything back.
-    An owner cannot be copied or pickled.
+    Nothing is destroyed at interpreter exit, nor after a device is lost: the end of the process frees everything. An
+    owner cannot be copied or pickled.
 
     Raises:
-        StateError: on use after `close()`, or after `close()` of something it is built on.
+        StateError: on use after `close()` of it or of one of its parents.
     """
 
     _kind: ClassVar[str]
@@ -116,7 +118,7 @@ class Owned:
 
     @property
     def closed(self) -> bool:
-        """Whether this owner, or one that it is built on, has been closed."""
+        """Whether this owner or one of its parents has been closed."""
         return self._closed or any(parent.closed for parent in self._parents)
 
     @property

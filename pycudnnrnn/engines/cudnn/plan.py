@@ -1,4 +1,4 @@
-"""Prepared calls on cuDNN: the caller's arrays, a workspace made once, and nothing else on the way."""
+"""Prepared calls on cuDNN: they use the caller's arrays and a workspace made once, and allocate nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _NOTHING: Final = contextlib.nullcontext()
 class CudnnPlan:
     """See `engines.EnginePlan`. It owns one workspace and one pair of data descriptors, and belongs to one stream.
 
-    The workspace is taken when the plan is prepared. The stream of the first call may be another one, since that
-    depends on the library of the arrays. So this stream waits for the other, and gives the workspace back to it.
+    The workspace is allocated on the stream that is current when the plan is prepared. The first call may run on
+    another stream, which depends on the library of the arrays. That stream then waits for the first, and the workspace
+    is freed on the first.
     """
 
     def __init__(self, runtime: Runtime, native: NativeCalls, config: CallConfig) -> None:
@@ -45,7 +46,7 @@ class CudnnPlan:
         launch(which, handle, self._data, self._workspace_at, at, accumulate=accumulate)
 
     def _belong_to(self, stream: Any) -> None:
-        """Belong to the stream of the first call.
+        """Bind this plan to the stream of its first call.
 
         Raises:
             StateError: a call on another stream.
@@ -66,7 +67,7 @@ class CudnnPlan:
 
 
 class CudnnGraph:
-    """See `engines.EngineGraph`: all passes of one batch captured once, over memory of their own, and replayed."""
+    """See `engines.EngineGraph`: all passes of one batch, captured once on the graph's own arrays."""
 
     def __init__(
         self, runtime: Runtime, native: NativeCalls, data: DataDescriptors, dropout: CudnnDropout | None, params: Any,
@@ -83,11 +84,11 @@ class CudnnGraph:
             with stay:
                 self._graph = device.capture(self._work)
                 self._stream_memory = StreamMemory(device, self, *self.arrays.values(), self._graph)
-            for state, _ in self._carried:  # the first run, before the capture, has written there
+            for state, _ in self._carried:  # written by the run before the capture
                 device.zero_at(device.address(state), state.nbytes, device.stream().ptr)
 
     def _work(self) -> None:
-        """Put on the current stream what a replay does; nothing here takes memory or waits."""
+        """Launch on the current stream what a replay repeats. This neither allocates nor waits."""
         self._native.run_all(self._runtime.handles.on(self._device.stream()), self._data, self.arrays)
         for state, result in self._carried:
             self._device.copy_bytes(state, result)

@@ -1,4 +1,4 @@
-"""The native side of one device: the library, this process's handles, and what was asked or compiled so far."""
+"""What the calls on one device share: the library, handles, and caches of layouts, native calls and random states."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ LAYOUTS_MAX: Final = 256
 
 
 class Runtime:
-    """What is made once for a device, and shared by all that runs there.
+    """Objects that are made once for a device and shared by all calls on it.
 
-    State: the handle pool; layouts, compiled passes and streams' random states, the latest of each; the algorithms
-    chosen.
+    State: the handle pool; the latest layouts, native calls and streams' random states; the algorithms chosen.
     """
 
     def __init__(self, library: Library, device: CudaDevice) -> None:
@@ -51,10 +50,10 @@ class Runtime:
 
     @contextlib.contextmanager
     def launching(self, what: str = "") -> Iterator[Handle]:
-        """Give this thread's handle, set to the current stream; `what` cannot be part of a CUDA graph.
+        """Yield this thread's handle, set to the current stream. `what` names work that a CUDA graph cannot contain.
 
         Raises:
-            CaptureError: `what` is to be done while the stream is captured.
+            CaptureError: `what` is given, and the stream is being captured.
         """
         with self.device.active():
             stream = self.device.stream()
@@ -64,7 +63,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def ordered(self, streams: Sequence[Any], what: str) -> Iterator[Any]:
-        """See `Engine.ordered`: the memory in use was taken on `streams`, and is given back there."""
+        """See `Engine.ordered`. The memory that the block uses was allocated on `streams`, and is freed there."""
         with self.launching(what) as handle, in_order(self.device, stream := handle.stream, streams):
             yield stream
 
@@ -86,7 +85,7 @@ class Runtime:
         return self._layouts.keep(spec, layout)
 
     def native_calls(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> NativeCalls:
-        """Return what runs batches like this one, compiled now or before; with dropout it is for those states."""
+        """Return the native calls of a configuration, made once; with `dropout`, those that use its random states."""
         dropout = dropout or config.dropout
         compiled = self.compiled if dropout is None else dropout.compiled
         spec, schedule, training = config.spec, config.schedule, config.training
@@ -100,17 +99,17 @@ class Runtime:
 
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""
-        with self._lock:  # two of one stream would not know of each other's forwards
+        with self._lock:  # a stream must not get two
             found = self._own_states.get(stream)
             if found is None:
                 found = self._own_states.keep(stream, StreamStates(self.device, stream, states_nbytes(handle)))
         return found
 
     def dropout_at(self, handle: Handle, address: int | None, rate: float) -> DropoutAt:
-        """Return what describes the random states at an address; None stands for any, to ask for sizes."""
+        """Return the descriptor of the random states at an address. None: one without states, to ask for sizes."""
         found = self._dropouts.get((address, rate))
         if found is None:
             at = {"address": address or 0, "states_nbytes": 0 if address is None else states_nbytes(handle)}
-            descriptor = DropoutDescriptor(handle, rate, None, **at, seed=0, restore=bool(address))  # states stay
+            descriptor = DropoutDescriptor(handle, rate, None, **at, seed=0, restore=bool(address))  # keeps the states
             found = self._dropouts.keep((address, rate), DropoutAt(descriptor))
         return found

@@ -1,6 +1,6 @@
-"""Memory that is used on one stream after another, and goes back to the pool when the last one is done with it.
+"""Memory that is used on one stream after another, and returned to CuPy's pool when the last one is done with it.
 
-State: what could not be given back yet.
+State: the memory that could not be returned yet.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from pycudnnrnn.engines.cudnn.owned import keep
 from pycudnnrnn.errors import PycudnnrnnError
 
 _LEFT: Final[collections.deque[StreamMemory]] = collections.deque()
-"""Memory whose owner is gone, but not the work on it: no stream could be made to wait for that. The next owner that is
-made tries again."""
+"""Memory whose owner is gone while work on it may not be done: its home stream could not be made to wait for that work.
+The next `StreamMemory` that is made tries again."""
 
 
 class StreamMemory:
     """The memory of one owner, used by one stream after another: each waits for the one before.
 
-    CuPy gives a freed block to whoever next asks for one on the stream that it was taken on, its home, whatever other
-    streams still do there. So the first stream waits for home, and once the owner is gone home waits for the last one.
+    CuPy reuses a freed block on the stream where it was allocated, its home stream, even if other streams still use it.
+    So the first stream to use the memory waits for the home stream. When the owner is gone, the home stream waits for
+    the last one.
 
-    While the caller captures a stream, nothing waits: when a graph of his runs, and on what, is known to him alone.
+    While the caller captures a stream, nothing waits: only the caller knows when and on which stream the graph runs.
     """
 
     def __init__(self, device: CudaDevice, owner: object, *memory: Any) -> None:
-        """Begin with memory that was taken on the current stream; it stays as long as its owner."""
-        with contextlib.suppress(IndexError):  # another thread was here
+        """Keep memory that was allocated on the current stream, as long as its owner lives."""
+        with contextlib.suppress(IndexError):  # another thread emptied it
             for _ in range(len(_LEFT)):
                 _LEFT.popleft().end(by_host=True)
         self._device, self._memory = device, memory
@@ -37,15 +38,15 @@ class StreamMemory:
         keep(owner, self, StreamMemory.end)
 
     def on(self, stream: Any) -> None:
-        """Let a stream, on which the memory is used next, wait for the one before."""
+        """Make the stream that uses the memory next wait for the one before."""
         if stream is not self._last and not self._device.captured(stream):
             self._device.wait(stream, self._last)
             self._last = stream
 
     def end(self, *, by_host: bool = False) -> None:
-        """Let home wait for the last stream, or leave the memory taken: anything may be going on where this is called.
+        """Make the home stream wait for the last one. If that is impossible now, keep the memory for a later try.
 
-        With `by_host` that is known, and the host may wait as well.
+        A finaliser calls this at any time, so that the host must not wait. With `by_host` it may.
         """
         device, home, last = self._device, self._home, self._last
         if same_stream(home, last):

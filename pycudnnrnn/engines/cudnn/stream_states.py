@@ -1,8 +1,8 @@
-"""Dropout's random states on one stream: carried from forward to forward, and kept by seed, so that masks come again.
+"""Dropout's random states on one stream, for callers that give a seed to each forward and keep no states themselves.
 
-To write states from a seed, cuDNN initialises a random generator for each thread of the device, which takes longer than
-many a forward, and may wait. Each forward moves its states on, so that the next one can go on from there. A copy of a
-few megabytes takes microseconds.
+cuDNN writes states from a seed by initialising a random generator for each thread of the device. That takes longer than
+many a forward, and may synchronise. So a forward continues from the states that the one before left. Copies of the
+states, a few megabytes made in microseconds, are kept by seed, so that a forward can be repeated with the same masks.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import EngineError
 
 KEPT_MAX: Final = 16
-"""Forwards of a stream whose states are kept: as many may run between a forward and its repetition. A model has a few
-layers that drop, and each can be repeated in the backward of a step. About 6 MB each on a large GPU, 100 MB in all."""
+"""Forwards of a stream whose states are kept. A model has a few layers with dropout, and activation checkpointing
+repeats each in the backward pass of a step. About 6 MB each on a large GPU, 100 MB in all."""
 
 
 class Masks(NamedTuple):
-    """What a forward's masks follow from, where the states are a stream's own.
+    """What determines a forward's masks if it uses a stream's own states.
 
-    `chain()` names the forwards whose states are carried from one to the next; it is asked as the forward's turn comes.
-    The first one of a chain on a stream has states written from its `seed`. None is for a forward that can only be the
-    repetition of one before, with its seed. A chain of one's own makes masks a function of the seed.
+    `chain()` returns a key; it is called when the forward is launched. Forwards with the same key continue from each
+    other's states, and the first of them on a stream gets states written from its `seed`. With a key that no other
+    forward has, the masks depend on the seed alone. None means that this repeats an earlier forward with the same seed.
     """
 
     seed: int
@@ -41,14 +41,14 @@ class _Kept(NamedTuple):
 
 
 class StreamStates:
-    """The random states of one stream, and copies of them as its latest forwards found them, by seed.
+    """The random states of one stream, and copies of the states with which its latest forwards began, by seed.
 
-    Work on one stream is done in its order, so that states there are written and read in turns.
+    A stream runs its work in order, so a forward's reads and writes of the states do not overlap another's.
     """
 
     def __init__(self, device: CudaDevice, stream: int, nbytes: int) -> None:
         self._device, self._stream = device, device.stream_at(stream)
-        with device.using(self._stream):  # what the stream's memory is taken from
+        with device.using(self._stream):  # memory is allocated on it
             self._states = device.empty((nbytes,), BYTES)
         self.address = device.address(self._states)
         self._lock = _locks.rlock()
@@ -57,13 +57,13 @@ class StreamStates:
 
     @contextlib.contextmanager
     def forward(self, handle: Handle, dropout: DropoutAt, masks: Masks) -> Iterator[None]:
-        """Launch one forward in the block; `dropout` describes these states.
+        """Prepare the states for the forward that the block launches; `dropout` describes these states.
 
-        A seed that is kept in its chain has the states that it had, and the chain goes on from there. A repetition
-        leaves the chain where it is.
+        If the seed was used before in this chain and is still kept, the forward gets the states of that time, and the
+        chain continues from them. A repetition (chain of None) does not change the chain's states.
 
         Raises:
-            EngineError: the repetition of a forward that is not kept.
+            EngineError: a repetition of a forward whose states are no longer kept.
         """
         device, states = self._device, self._states
         with self._lock, device.using(self._stream):
