@@ -314,7 +314,7 @@ def load(path: str | os.PathLike[str] | None = None, *, allow_system: bool = Fal
 
     Args:
         path: the file to load. None: search in this order: the environment variable PYCUDNNRNN_LIBRARY, this process,
-            NVIDIA's wheels, the conda environment, the folder in CUDNN_PATH. Default: None.
+            NVIDIA's wheels, the conda environment, the folders in CUDNN_PATH and CUDA_PATH. Default: None.
         allow_system: True also searches the system's library folders, last. Default: False.
 
     Returns:

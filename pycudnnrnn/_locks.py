@@ -42,5 +42,5 @@ def _free_all() -> None:
         one._at_fork_reinit()  # noqa: SLF001  what logging and concurrent.futures call for their locks
 
 
-if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
+if hasattr(os, "register_at_fork"):  # other systems have no fork
     os.register_at_fork(after_in_child=_free_all)

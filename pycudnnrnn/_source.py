@@ -58,7 +58,7 @@ class Source(io.BufferedReader):
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe is opened, too, without waiting for its writer. Windows has no such flag, nor such pipes."""
+    """Open a file without waiting for the writer of a pipe. Windows has neither this flag nor such pipes."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

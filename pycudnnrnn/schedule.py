@@ -1,8 +1,8 @@
-"""How one call's batch is walked through time: pure arithmetic on T, B and the sequence lengths.
+"""The steps of one batch through time: pure arithmetic on T, B and the sequence lengths.
 
-A padded batch [T, B, ...] is worked on *packed*: only the valid steps, time by time, the longest sequence first, so
-that the rows still running at a step are a prefix of the batch. Packed row `offsets[t] + j` is step t of sequence
-`order[j]`. Padding is never read, so what it holds cannot matter.
+*Packed* rows are the valid steps of a padded batch [T, B, ...]: step by step, the longest sequence first, so that the
+sequences still running at a step are a prefix of the batch. Packed row `offsets[t] + j` is step t of sequence
+`order[j]`. Padding is never read, so its values do not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Step = tuple[int, int]
 """The packed rows [first, last) of one time step."""
 
 LENGTHS_MAX: Final = 64
-"""Sets of lengths that are remembered."""
+"""Most sets of lengths whose check is remembered."""
 
 _BOOLS = frozenset({bool, np.bool_})
 
@@ -33,8 +33,9 @@ _BOOLS = frozenset({bool, np.bool_})
 class Schedule:
     """One batch: T and B, the sequences' lengths (None: all T), and how its arrays over time and batch are laid out.
 
-    They are padded, with time or batch as their first axis; or they are `packed`, as torch's `PackedSequence` is: the
-    packed rows themselves. Packed sequences are sorted, longest first, the first has T steps, and none is empty.
+    The arrays are padded, with time or batch as their first axis; or they are `packed`, as in torch's `PackedSequence`:
+    they consist of the packed rows. Packed sequences are sorted, longest first, the first has T steps, and none is
+    empty.
     """
 
     T: int
@@ -56,7 +57,7 @@ class Schedule:
 
     @property
     def is_ragged(self) -> bool:
-        """Whether batches of this kind have lengths: packed ones always do, equal or not."""
+        """Whether batches of this kind may have different lengths. Packed ones always may."""
         return self.packed or self.lengths is not None
 
     def hardly_ragged(self) -> Schedule:
@@ -70,7 +71,7 @@ class Schedule:
 
     @_locks.cached_property
     def lengths_int32(self) -> npt.NDArray[np.int32]:
-        """The lengths as C has them; all T where they are equal."""
+        """The lengths as C integers; all are T if `lengths` is None."""
         return np.full(self.B, self.T, np.int32) if self.lengths is None else np.array(self.lengths, np.int32)
 
     @property
@@ -92,12 +93,12 @@ class Schedule:
 
     @property
     def has_rows_in_order(self) -> bool:
-        """Whether the caller's data is the packed rows in their order, and nothing else."""
+        """Whether the caller's data consists of the packed rows, in their order."""
         return self.packed or (self.lengths is None and self.time_major)
 
     @_locks.cached_property
     def batch_sizes(self) -> list[int]:
-        """Sequences still running at each step that has any."""
+        """Number of sequences still running at each step, without the steps that have none."""
         if self.lengths is None:
             return [self.B] * self.T if self.B else []
         ended_at = np.bincount(np.array(self.lengths, np.int64), minlength=self.T + 1)
@@ -106,7 +107,7 @@ class Schedule:
 
     @_locks.cached_property
     def offsets(self) -> list[int]:
-        """First packed row of each step, and their number at the end."""
+        """First packed row of each step; at the end, the number of packed rows."""
         return list(itertools.accumulate(self.batch_sizes, initial=0))
 
     @property
@@ -129,19 +130,19 @@ class Schedule:
 
 
 class Chunk(NamedTuple):
-    """Steps of a batch, from `start` on, as a batch of its own: of the sequences that still run, longest first."""
+    """Steps of a batch, from `start` on, as a separate batch: of the sequences that still run, longest first."""
 
     start: int
     schedule: Schedule
 
 
 def cut(schedule: Schedule, steps: int) -> list[Chunk]:
-    """Cut a batch into chunks of so many steps, which follow one another in time.
+    """Cut a batch into chunks of at most `steps` steps, which follow one another in time.
 
-    A sequence that has ended is in none of the later ones. A batch without a valid step has no chunk.
+    A sequence that has ended is in none of the later chunks. A batch without a valid step has no chunk.
     """
     lengths = schedule.lengths_int32[schedule.order]
-    found: dict[Schedule, Schedule] = {}  # equal ones are one object, which keeps what it has computed
+    found: dict[Schedule, Schedule] = {}  # equal schedules are one object, whose properties are computed once
     chunks = []
     for start in range(0, lengths.max(initial=0), steps):
         stop = min(start + steps, schedule.T)
@@ -167,11 +168,11 @@ def grouped(steps: Sequence[Step], rows: int) -> Iterator[Sequence[Step]]:
 
 
 def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
-    """Return the lengths as ints, or None where they say no more than T does.
+    """Return the lengths as ints, or None if all are T.
 
     Raises:
-        ArgumentTypeError: not a list, tuple or NumPy array of integers. Arrays of other libraries are refused even
-            where they could be read, so that a call does not begin to wait when its arrays move to a device.
+        ArgumentTypeError: not a list, tuple or NumPy array of integers. Arrays of other libraries raise it even on the
+            CPU: on a device, reading them would synchronise each call.
         ArgumentError: not B of them, or one outside 0..T.
     """
     name = "sequence_lengths"
@@ -199,7 +200,7 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
 
 @functools.lru_cache(maxsize=LENGTHS_MAX)
 def _within(T: int, dtype: np.dtype[Any], lengths: bytes) -> tuple[int, ...] | None:
-    """Check integers by their bytes: what comes again is not looked at again."""
+    """Check lengths, given as bytes, so that the same lengths are checked once."""
     array = np.frombuffer(lengths, dtype)
     bad = np.flatnonzero((array < 0) | (array > T))
     if bad.size:

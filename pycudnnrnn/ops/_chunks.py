@@ -1,7 +1,7 @@
-"""Forwards that take several calls of an engine: chunk by chunk through time, each from the states before it.
+"""Forwards in several calls of an engine: chunk by chunk through time, each from the final states of the one before.
 
-Three kinds do: with `checkpoint_every`, where a backward runs each chunk again; more steps than one call takes; and
-batches that have a sequence without a step, on an engine that takes none. Sequences are sorted, longest first, so that
+There are three kinds: with `checkpoint_every`, where the backward runs each chunk again; with more steps than one call
+can have; and with empty sequences, on an engine that does not take them. Sequences are sorted, longest first, so that
 those that still run are the first ones.
 """
 
@@ -24,12 +24,12 @@ BACKWARD: Final = "an eager backward, which takes memory"
 
 
 def eager_forward(engine: Engine, config: CallConfig, every: int | None) -> EagerForward:
-    """Return what runs forwards of one kind: by one call of the engine where it takes that.
+    """Return a function that runs forwards of one configuration, by one call of the engine if possible.
 
-    Chunks run the standard algorithm with "auto", and nothing is measured: their sizes change from batch to batch.
+    With algorithm "auto", chunks run the standard one, and nothing is measured: their sizes change in each batch.
 
     Raises:
-        ArgumentError: both directions where time has to be cut.
+        ArgumentError: both directions, if time must be cut into chunks.
     """
     spec, schedule, steps = config.spec, config.schedule, _steps(engine, config, every)
     standard = config._replace(spec=spec.replace(algo=spec.untuned_algo))
@@ -43,7 +43,7 @@ def eager_forward(engine: Engine, config: CallConfig, every: int | None) -> Eage
 
 
 def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
-    """Return what such a forward takes and, in training, its backward; see `Engine.memory`."""
+    """Return the memory of such a forward and, in training, of its backward; see `Engine.memory`."""
     spec, schedule, steps = config.spec, config.schedule, _steps(engine, config, every)
     if not _takes_several(engine, schedule, steps):
         return engine.memory(config)
@@ -56,7 +56,7 @@ def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
     random = 0 if config.dropout is None else config.dropout.chunk_nbytes
     kept = len(chunks) * (nbytes(found, ("hx", "cx")) + random)
     most += random + found["params"].nbytes * spec.compute_dtype.itemsize // spec.dtype.itemsize
-    most -= found["params"].nbytes  # their gradient is not there before all chunks are done
+    most -= found["params"].nbytes  # the result's gradient of params is allocated after the last chunk
     reserves = [chunk.reserve_nbytes + (chunk.output_nbytes if every is None else 0) for chunk in chunks]
     at_once = sum(reserves) if every is None else max(reserves, default=0)
     gradients = nbytes(found, (*GRADIENTS, "d_params"))
@@ -98,7 +98,7 @@ def _forward(
 
 
 class _Kept(NamedTuple):
-    """What a chunk leaves: the states before it, what returns its dropout again, and its reserve, if that is kept."""
+    """What is kept of a chunk: the states before it, a function that returns its dropout again, its reserve or None."""
 
     chunk: Chunk
     before: tuple[Any, Any | None]
@@ -123,7 +123,7 @@ class _Batch:
         return self._arrays.zeros(self.config.schedule.data_shape(width), self.config.spec.dtype.numpy)
 
     def states(self, *given: Any | None) -> list[Any]:
-        """Return h and c to be worked on: copies, or zeros for None."""
+        """Return h and c to update: copies, or zeros for None."""
         spec, schedule, arrays = self.config.spec, self.config.schedule, self._arrays
         wanted = shapes(spec, schedule.data_axes, schedule.B)
         found = []
@@ -166,17 +166,17 @@ class _Batch:
         return self.engine.forward(config)(schedule, dict(zip(INPUTS, given, strict=True)), at)
 
     def carry(self, chunk: Chunk, found: Iterable[Any], data: Any, states: Sequence[Any]) -> None:
-        """Write what a call on a chunk found into its part of data, and the states."""
+        """Write a chunk's results into its part of `data` and into the states."""
         targets = self.part(data, chunk), *(each[:, : chunk.schedule.B] for each in states)
-        for target, values in zip(targets, found, strict=False):  # without c, nothing was found for it
+        for target, values in zip(targets, found, strict=False):  # a cell without c has no result for it
             self._arrays.copy_into(target, values)
 
 
 @dataclasses.dataclass
 class ChunkedReserve:
-    """What the chunks leave for the backward; see `engines.Reserve`. `streams` are those that its memory is from.
+    """The reserve of a forward in chunks; see `engines.Reserve`. `streams`: those on which its memory was allocated.
 
-    `gradient`: of params, in the compute dtype, once `backward_data` is done.
+    `gradient`: the gradient of params, in the compute dtype; None before `backward_data`.
     """
 
     batch: _Batch

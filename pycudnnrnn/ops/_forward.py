@@ -76,7 +76,7 @@ class Call(NamedTuple):
     """The arrays that a backward reads again."""
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
-        """Put the engine's work on the caller's current stream; `arrays` came after the call was made."""
+        """Put the engine's work on the caller's current stream. `arrays`: more arrays, such as upstream gradients."""
         return _arrays.streams(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
 
     def to_caller(self, array: Any | None) -> Any:
@@ -181,7 +181,7 @@ class Forward(Generic[ArrayT]):
             if native is None:
                 params = call.inputs["params"]
                 native = _arrays.new(params.shape, params.dtype, call.engine.xp)
-            worked.backward_weights(native, accumulate=accumulate)  # type: ignore[union-attr]  # there is one by now
+            worked.backward_weights(native, accumulate=accumulate)  # type: ignore[union-attr] # set by `backward_data`
             return call.to_caller(native) if out is None else out
 
     def _native_out(self, out: Any, accumulate: Any) -> Any | None:

@@ -490,7 +490,7 @@ class CudnnRNN:
             [(4, 8), (4, 8), (4, 8)]
         """
         check_forward_only(self.spec.direction)
-        h_and_c(initial_state, self.spec)  # refuses wrong ones before the first piece
+        h_and_c(initial_state, self.spec)  # raises for wrong states before the first piece
 
         def run(x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
             found = self.run(x, *h_and_c(states, self.spec), params, False)

@@ -15,7 +15,7 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 APART_MAX: Final = 256
-"""Most sets of addresses that are remembered not to overlap."""
+"""Most sets of addresses that are remembered as not overlapping."""
 
 _FLAT: Final = frozenset({"params", "d_params"})
 

@@ -39,7 +39,7 @@ class Cell:
         self.columns = [slice(k * self.units, (k + 1) * self.units) for k in range(spec.num_gates)]
 
     def tape_widths(self) -> dict[str, int]:
-        """Return the columns of the arrays that `forward` leaves for `backward`."""
+        """Return the number of columns of each array on the tape, by name."""
         return {"gates": self.width, "h_before": self.spec.state_size}
 
     def forward_weights(self, w: Weights, schedule: Schedule) -> Weights:  # noqa: ARG002
@@ -89,15 +89,15 @@ class Cell:
         write_or_add(functools.partial(product, rows.T, others), out, adds=adds)
 
     def copied_elements(self, schedule: Schedule) -> int:  # noqa: ARG002
-        """Return how many elements of the matrices of a pseudo-layer are copied at a time."""
+        """Return how many elements `forward_weights` copies of a pseudo-layer's matrices."""
         return 0
 
     def backward_elements(self, rows: int) -> int:
-        """Return how many elements going back through so many rows takes beside those of the tape."""
+        """Return how many elements a backward through `rows` rows allocates in addition to the tape."""
         return rows * self.width
 
     def makes_gates(self, schedule: Schedule) -> bool:  # noqa: ARG002
-        """Return whether a forward without a tape makes the gates of many steps before it runs them."""
+        """Return whether a forward without a tape allocates the gates of a whole block of steps."""
         return True
 
 
@@ -108,7 +108,7 @@ def rows_of(steps: Iterable[Step]) -> Iterator[tuple[slice, slice]]:
 
 
 def sigmoid(a: Array) -> Array:
-    """Return 1 / (1 + exp(-a)), which is this: NumPy's tanh is faster than its exp."""
+    """Return 1 / (1 + exp(-a)), computed with tanh: NumPy's tanh is faster than its exp."""
     found: Array = 0.5 * np.tanh(0.5 * a) + 0.5
     return found
 
@@ -136,7 +136,7 @@ class PlainCell(Cell):
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         for rows, now in rows_of(reversed(steps)):
             y, dh_new = tape["gates"][rows], dh[now] + dy[rows]
-            # A closed relu lets no NaN through, and one that is NaN itself is open, as in torch.
+            # Where y is 0, the gradient is 0 even for NaN. Where y is NaN, the gradient passes. Both as in torch.
             da = np.where(y <= 0, 0, dh_new) if self.relu else dh_new * (1 - y * y)
             y[:] = da
             dh[now] = da.dot(w.R)

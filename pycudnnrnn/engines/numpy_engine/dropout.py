@@ -19,13 +19,13 @@ PHILOX_FLOATS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Masks:
-    """The masks of one forward, from a packed row on. They depend only on seed, position and layer."""
+    """The masks of one forward, starting at a packed row. They depend only on seed, position and layer."""
 
     state: DropoutState
     first_row: int = 0
 
     def of(self, spec: RNNSpec, layer: int, shape: tuple[int, int]) -> Array:
-        """Return what survives on the way into `layer`."""
+        """Return the mask of the input of `layer`: True for what is kept."""
         block, skipped = divmod(self.first_row * shape[1], PHILOX_FLOATS)
         bits = np.random.Philox(key=self.state.seed, counter=[block, 0, self.state.position, layer])
         drawn = np.random.Generator(bits).random(skipped + shape[0] * shape[1], np.float32)[skipped:]
@@ -54,7 +54,7 @@ class NumpyDropout:
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[Masks]:
-        """Give one forward its masks, and move on; go back if the forward failed and no other has moved on since."""
+        """Yield one forward's masks and advance the position; undo that if the forward fails and no other has begun."""
         with self._lock:
             taken = self._state
             after = self._state = dataclasses.replace(taken, position=taken.position + 1)
@@ -70,9 +70,9 @@ class NumpyDropout:
 
 
 def drop(rows: Array, mask: Array, dropout: float) -> None:
-    """Drop, and scale what survives so that inference needs no scaling.
+    """Apply a mask in place, and scale what is kept by 1 / (1 - dropout), so that inference needs no scaling.
 
-    The factor is a float32 at least: float16 ends at 65504, and infinity would make NaN of what was dropped.
+    The factor is at least float32: in float16 it may become infinity, which times 0 is NaN.
     """
     rows *= mask
     if dropout < 1:

@@ -112,7 +112,7 @@ class NumpyEngine:
         return _arithmetic_layout(spec)
 
     def plan(self, config: CallConfig) -> NumpyPlan:
-        """Return what runs calls of one kind into the caller's buffers.
+        """Return the plan for calls of one kind on the caller's buffers.
 
         Args:
             config: the configuration of the call.

@@ -2,8 +2,7 @@
 
 A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
 direction is a GEMM over each block of rows, and so are the gradients; the only Python loop is the one over time
-(`cells`). 16-bit types are computed in the spec's compute dtype and rounded where they leave the
-engine.
+(`cells`). 16-bit data is computed in the spec's compute dtype, and results are rounded.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ def forward(
     config: CallConfig, layout: ParamLayout, inputs: Arrays, *, weights: list[Weights] | None = None,
     buffer: Array | None = None, outs: Outs = NO_OUTS,
 ) -> Results:  # fmt: skip
-    """Run, with `weights` where params have been read already.
+    """Run a forward. `weights`: the params, if they have been read already.
 
-    What is kept goes into `buffer`, and the results into `outs`, where they are given.
+    The reserve is in `buffer` and the results in `outs`, or in new memory where these are None.
     """
     spec, schedule, dropout = config.spec, config.schedule, config.dropout
     with nullcontext() if dropout is None else dropout.forward() as masks:
@@ -55,6 +54,6 @@ def forward(
                 mask = masks.of(spec, layer + 1, above.shape)
                 drop(above, mask, spec.dropout)
                 if reserve:
-                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # there is one where something drops
+                    reserve.masks[layer + 1][:] = mask  # type: ignore[index] # masks exist if there is dropout
             rows = above
         return *results(rows, h, c, spec, schedule, outs), reserve

@@ -15,21 +15,22 @@ from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.spec import DType, RNNMode, RNNSpec
 
 VARIABLE: Final = "PYCUDNNRNN_CPU_KERNELS"
-"""Names one of KERNELS; it is read when a process first runs an RNN on the CPU that is not small."""
+"""The environment variable with one of KERNELS. It is read when a process first runs an RNN on the CPU that is not
+small."""
 
 KERNELS: Final = ("numba", "numpy")
 
 COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
-"""What compiled cells compute in; float16 as a compute dtype stays NumPy's."""
+"""Compute dtypes of the compiled cells. With float16, NumPy's cells run."""
 
 ROWS_MIN: Final = 32
 SMALL_NBYTES: Final = 1 << 20
-"""Batches of fewer packed rows, steps times sequences, through a recurrent matrix of so many bytes at most, take less
-time with NumPy's cells, and do without numba."""
+"""Batches with fewer packed rows (steps times sequences) and at most this many bytes of recurrent matrix run on NumPy's
+cells. That is faster, and does not import numba."""
 
 
 class KernelsInUse(NamedTuple):
-    """What runs, why, and the cells by mode."""
+    """The kernels that run, the reason, and the cells by mode."""
 
     kernels: str
     why: str
@@ -38,10 +39,10 @@ class KernelsInUse(NamedTuple):
 
 @functools.cache
 def kernels_in_use() -> KernelsInUse:
-    """Return what runs in this process from now on: forward and backward leave each other what only they can read.
+    """Return the kernels of this process. They are chosen once, because a backward can only read its own kernels' tape.
 
     Raises:
-        ArgumentError: VARIABLE has another word.
+        ArgumentError: VARIABLE is not one of KERNELS.
         MissingDependencyError: it asks for numba, which is not installed.
         EngineError: it asks for numba, which cannot be used.
     """
@@ -56,7 +57,7 @@ def kernels_in_use() -> KernelsInUse:
         return KernelsInUse("numpy", "numba is not installed", cells.CELLS)
     try:
         from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled  # noqa: PLC0415  numba takes a while to import
-    except Exception as error:  # whatever is wrong with it, NumPy is there
+    except Exception as error:  # any failure of numba: NumPy's cells still work
         why = f"numba cannot be used: {type(error).__name__}: {error}"
         if asked:
             raise EngineError(why) from error

@@ -1,6 +1,6 @@
-"""How much memory a call takes on the NumPy engine: sums over its arrays, without making any.
+"""The memory that a call takes on the NumPy engine: sums over its arrays, without allocating any.
 
-Held against what is measured by `tests/numpy_engine/test_memory.py`.
+`tests/numpy_engine/test_memory.py` compares it with measurements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A caller's padded arrays to packed rows and sorted states, and back."""
+"""Convert the caller's arrays to packed rows and sorted states, and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 Outs = Sequence[Array | None]
-"""Where data, h and c are to be written; a new array in the place of None."""
+"""The caller's arrays for data, h and c. None: a new array is made."""
 
 NO_OUTS: Final[Outs] = (None, None, None)
 
 
 def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
-    """[T, B, F], [B, T, F] or packed rows to packed rows [N, F]."""
+    """Convert [T, B, F], [B, T, F] or packed rows to packed rows [N, F]."""
     by_time = data if schedule.time_major else data.swapaxes(0, 1)
     if schedule.lengths is None or schedule.packed:
         return np.ascontiguousarray(by_time, dtype).reshape(-1, data.shape[-1])
@@ -27,7 +27,7 @@ def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
 
 
 def new_rows(schedule: Schedule, width: int, dtype: np.dtype[Any], out: Array | None = None) -> Array:
-    """Return packed rows to be written: the caller's array itself where it is laid out like them."""
+    """Return an array of packed rows to write: the caller's own if it has their layout."""
     if out is not None and schedule.has_rows_in_order and out.dtype == dtype:
         return out.reshape(schedule.num_rows, width)
     rows: Array = new((schedule.num_rows, width), dtype)
@@ -35,7 +35,7 @@ def new_rows(schedule: Schedule, width: int, dtype: np.dtype[Any], out: Array | 
 
 
 def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Packed rows to the caller's [T, B, F], [B, T, F] or packed rows, zero past the ends."""
+    """Convert packed rows to the caller's [T, B, F], [B, T, F] or packed rows, with zeros past the sequences' ends."""
     shape = schedule.data_shape(rows.shape[1])
     if schedule.has_rows_in_order:
         return _in_dtype(rows.reshape(shape), dtype, out)
@@ -50,9 +50,9 @@ def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | 
 def sorted_states(
     spec: RNNSpec, schedule: Schedule, h: Array | None, c: Array | None, outs: Outs = NO_OUTS
 ) -> tuple[Array, Array]:
-    """Return h and c to work on, or their gradients, longest sequence first; zeros where none are given.
+    """Return arrays of h and c, or of their gradients, to update: longest sequence first, zeros for None.
 
-    They are the caller's `outs` where those are ordered so, and otherwise fresh ones. A cell without c has one, too.
+    They are the caller's `outs` if these have the same order and dtype, otherwise new arrays. Every cell has a c here.
     """
     dtype, states = spec.compute_dtype.numpy, (spec.num_pseudo_layers, schedule.B)
 
@@ -84,7 +84,7 @@ def _in_dtype(array: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
 def results(
     rows: Array, h: Array, c: Array, spec: RNNSpec, schedule: Schedule, outs: Outs = NO_OUTS
 ) -> tuple[Array, Array, Array | None]:
-    """Packed rows and sorted states, or their gradients, as the caller's: in `outs`, or in arrays of their own."""
+    """Return packed rows and sorted states, or their gradients, in the caller's layout: in `outs`, or in new arrays."""
     dtype = spec.dtype.numpy
     data, states_h, states_c = outs
     cell_states = _unsorted_states(c, schedule, dtype, states_c) if spec.has_cell_state else None

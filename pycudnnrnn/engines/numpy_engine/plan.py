@@ -1,4 +1,4 @@
-"""A prepared call on the NumPy engine: the caller's arrays in and out, what is kept in the caller's reserve."""
+"""Prepared calls on the NumPy engine: they use the caller's arrays and reserve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, UPSTRE
 
 
 class NumpyPlan:
-    """See `engines.EnginePlan`. Scratch memory is still taken call by call: NumPy has no workspace to give."""
+    """See `engines.EnginePlan`. Each call still allocates scratch memory: it has no workspace."""
 
     workspace_nbytes = 0
 
@@ -34,7 +34,7 @@ class NumpyPlan:
         self._held = params, [] if params is None else load_weights(self._layout, params, self.spec)
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
-        """Run a pass; what cuDNN reads again of y, hx and cx is in the reserve here."""
+        """Run a pass. A backward does not read y, hx and cx, as cuDNN's does: the reserve contains what it needs."""
         config, layout, spec, get = self._config, self._layout, self.spec, arrays.get
         held, weights = self._held
         if "params" in which.names and arrays["params"] is not held:

@@ -1,4 +1,4 @@
-"""What a NumPy forward keeps for its backward, in memory of its own or in a caller's buffer."""
+"""The reserve of the NumPy engine, in new memory or in a caller's buffer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALIGNMENT_NBYTES: Final = 64
 
 @dataclasses.dataclass
 class NumpyReserve:
-    """One tape per pseudo-layer, each layer's input (layer 0's is the caller's), and the masks that dropped from it.
+    """One tape per pseudo-layer, each layer's input (layer 0's is the caller's), and the dropout mask of each input.
 
     `backward_data` leaves the gradients of pre-activations on the tapes, which `backward_weights` reads.
     """
@@ -70,7 +70,8 @@ class NumpyReserve:
     def backward_weights(self, out: Array, *, accumulate: bool) -> None:
         spec, dtype = self.spec, self.spec.compute_dtype.numpy
         cell = cell_of(spec, self.schedule.num_rows)
-        # Memory that runs out on the way must not leave a part added: a second try would add it again.
+        # The gradient is added at the end. If memory ran out after a part was added, a second try would add that part
+        # twice.
         total = np.zeros(out.shape, dtype) if accumulate or out.dtype != dtype else out
         if not self.schedule.num_rows or sum(region.size for region in self.layout.regions) < total.size:
             total[...] = 0
@@ -90,13 +91,13 @@ class NumpyReserve:
 def make_reserve(
     config: CallConfig, layout: ParamLayout, weights: list[Weights], x: Array, buffer: Array | None
 ) -> NumpyReserve:
-    """Return a reserve around packed input rows `x`, its arrays in a fixed order parts of `buffer`, or of a new one.
+    """Return a reserve for packed input rows `x`. Its arrays are parts of `buffer` or of a new one, in a fixed order.
 
     Shapes:
         x: [rows, I]; buffer: [reserve_nbytes], uint8.
     """
     spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
-    if buffer is None:  # one piece: the system gives large ones in large pages, which are quicker to touch first
+    if buffer is None:  # one allocation: the system gives a large one large pages, whose first use is faster
         buffer = np.empty(reserve_nbytes(spec, schedule.num_rows, drops=drops), np.uint8)
     start = 0
 
@@ -119,7 +120,7 @@ def make_reserve(
 
 
 def reserve_nbytes(spec: RNNSpec, num_rows: int, *, drops: bool) -> int:
-    """Return the bytes of a reserve of packed rows, layer 0's input not counted."""
+    """Return the bytes of a reserve for packed rows, without layer 0's input."""
     return sum(_padded(math.prod(shape) * dtype.itemsize) for _, shape, dtype in _arrays(spec, num_rows, drops=drops))
 
 
@@ -127,7 +128,7 @@ def _arrays(
     spec: RNNSpec, rows: int, *, drops: bool
 ) -> Iterator[tuple[tuple[str, int, str], tuple[int, int], np.dtype[Any]]]:
     dtype = spec.compute_dtype.numpy
-    widths = CELLS[spec.mode](spec).tape_widths()  # those of every cell: `rows` may be a compiler's symbol
+    widths = CELLS[spec.mode](spec).tape_widths()  # the same for every cell; `rows` may be a symbol of torch's compiler
     for p in range(spec.num_pseudo_layers):
         for name, width in widths.items():
             yield ("tape", p, name), (rows, width), dtype

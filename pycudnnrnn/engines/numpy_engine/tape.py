@@ -1,4 +1,4 @@
-"""What one direction of one layer remembers for its backward."""
+"""What one direction of one layer keeps for its backward."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Tape(dict[str, Array]):
         return Tape({name: array[rows] for name, array in self.items()})
 
     def keep(self, rows: slice, **arrays: Any) -> None:
-        """Write arrays to some rows of those that have their names; the tape need not have all of them."""
+        """Write to some rows of the arrays with these names, except those that the tape does not have."""
         for name, array in arrays.items():
             if name in self:
                 self[name][rows] = array

@@ -16,8 +16,8 @@ from pycudnnrnn.spec import RNNSpec
 
 BLOCK_ROWS: Final = 2048
 BLOCK_ROWS_A_UNIT: Final = 2
-"""A block is as many packed rows, or for a large matrix twice its columns. It bounds the memory that inference takes
-for gates, and the terms that a float32 sum adds one after the other."""
+"""A block has BLOCK_ROWS packed rows, or for many units BLOCK_ROWS_A_UNIT for each unit. It limits the memory that
+inference takes for gates, and the terms that a float32 sum adds one after the other."""
 
 
 def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
@@ -28,7 +28,7 @@ def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequ
 
 
 def blocks(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, list[Step]]]:
-    """Cut steps into blocks: the packed rows of each, and its steps counted from the first of these."""
+    """Cut steps into blocks. Yield the packed rows of each, and its steps relative to the first of these rows."""
     for block in grouped(steps, max(BLOCK_ROWS, BLOCK_ROWS_A_UNIT * spec.num_units)):
         first, last = min(block)[0], max(block)[1]
         yield slice(first, last), [(start - first, end - first) for start, end in block]

@@ -61,13 +61,13 @@ class Stack:
         return None
 
     def read(self, buffer: Array) -> Array:
-        """Return the regions' values: a view of a buffer like params where the regions lie in one piece."""
+        """Return the regions' values from a buffer with the layout of params: a view if the regions are contiguous."""
         if self.span is None:
             return np.concatenate([buffer[region.slice] for region in self.regions]).reshape(self.shape)
         return buffer[self.span].reshape(self.shape)
 
     def write(self, buffer: Array, values: Array) -> None:
-        """Write what `read` returned back, where it was a copy."""
+        """Write values to the regions if `read` returned a copy; a view needs nothing."""
         if self.span is None:
             for region, part in zip(self.regions, np.split(values, len(self.regions)), strict=True):
                 buffer[region.slice] = part.reshape(-1)

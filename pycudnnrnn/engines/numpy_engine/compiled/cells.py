@@ -1,6 +1,7 @@
-"""The cells with compiled time loops (`kernels`): the walks are their own; tapes and the rest are those of `cells`.
+"""The cells with compiled time loops (`kernels`) and products. Tapes and the rest are those of `cells`.
 
-The sequences of a batch are split among threads (`threads`). Results have the same bits with the same number of them.
+The sequences of a batch are split among threads (`threads`). With the same number of threads, results have the same
+bits.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
 SEQUENCES_MIN: Final = 4
 WORK_MIN: Final = 1 << 23
-"""A thread's least sequences, and multiplications: handing over fewer costs more than it saves."""
+"""The fewest sequences and multiplications for a thread: with less work, starting it costs more than it saves."""
 
 NOTICE_S: Final = 2.0
-"""Seconds of compiling, all kernels together, after which a message is logged: on standard error, where the program
+"""Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
 has no handler for it."""
 
 MOVED: Final = 16
-"""Multiplications in the time of a number that is packed."""
+"""Multiplications that take as long as packing one number."""
 
 LARGE_NBYTES: Final = 8 << 20
-"""Bytes of a recurrent matrix that threads split by columns at each step: each of them reading all of it takes longer
-than handing over the steps."""
+"""Up to this size of the recurrent matrix, each thread runs its sequences alone through all steps. With a larger one,
+threads split the columns of each step's product: that costs less than each reading the whole matrix."""
 
 PACKED_ROWS: Final = 32
-"""Packed rows of a batch that are worth packing its matrices for."""
+"""The fewest rows of a batch for which packing the matrices pays."""
 
 _lock = _locks.lock()
 _compiling = types.SimpleNamespace(seconds=0.0)
@@ -55,8 +56,8 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_name_prefix="pycudnnrnn")
 
 
-if hasattr(os, "register_at_fork"):  # nothing is forked elsewhere
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has no threads but its own
+if hasattr(os, "register_at_fork"):  # other systems have no fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child does not inherit the pool's threads
 
 
 @functools.cache
@@ -86,9 +87,9 @@ def _notice() -> None:
 
 
 def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
-    """Run a kernel over all sequences, in as many threads as the work is worth.
+    """Run a kernel over all sequences, split among as many threads as the work is worth.
 
-    `states` are arrays by sequence. Where there are no gates, each thread has room for those of a few steps.
+    `states` have a row for each sequence. If `gates` has no rows, each thread allocates those of a few steps.
     """
     run = _ready(kernel, gates.dtype)
     places = np.array(steps, np.int64).reshape(-1, 2)
@@ -104,7 +105,7 @@ def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Ar
 
 
 def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
-    """Run `share` over [0, rows), in as many threads as so many multiplications are worth."""
+    """Run `share` over [0, rows), split among as many threads as `work` multiplications are worth."""
     count = max(1, min(threads.number(), rows // SEQUENCES_MIN, work // WORK_MIN))
     own, *shares = itertools.pairwise(rows * n // count for n in range(count + 1))
     others = [_pool().submit(share, *ends) for ends in shares]
@@ -116,7 +117,7 @@ def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
 
 
 def _packed(matrix: Array) -> Array:
-    """Return a matrix in panels."""
+    """Return a matrix packed in panels; see `products`."""
     rows, columns = matrix.shape
     room, run = products.panels(rows, columns, matrix.dtype), _ready(kernels.packed, matrix.dtype)
     width = room.shape[2]
@@ -129,7 +130,7 @@ def _packed(matrix: Array) -> Array:
 
 
 def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds: bool) -> None:
-    """Write rows @ others to `out`, or rows.T @ others, or add it."""
+    """Write rows @ others to `out`, or add it. `transposed`: rows.T @ others."""
     panels, run = _packed(others), _ready(kernels.multiplied, out.dtype)
     tiles_max = kernels.TRANSPOSED_TILES if transposed else 0
 
@@ -141,7 +142,7 @@ def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds:
 
 
 def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
-    """Write rows @ R to `out`, or add it, for a single step; R in panels or as it is."""
+    """Write rows @ R to `out`, or add it, for a single step. R is packed in panels, or a plain matrix."""
     if R.ndim == 2:
         write_or_add(functools.partial(np.matmul, rows, R), out, adds=adds)
         return
@@ -158,7 +159,7 @@ def _is_few(rows: int) -> bool:
 
 
 class CompiledCell(Cell):
-    """Weights in panels, where a batch has enough rows; where it has few, W and R as they are, and NumPy's products."""
+    """A compiled cell. If a batch has few rows, W and R are not packed in panels, and NumPy multiplies with them."""
 
     def __init__(self, spec: RNNSpec) -> None:
         super().__init__(spec)
@@ -191,11 +192,11 @@ class CompiledCell(Cell):
         return self.spec.input_mode is InputMode.SKIP_INPUT or not self._by_kernel(schedule)
 
     def _by_kernel(self, schedule: Schedule) -> bool:
-        """Whether kernels compute the recurrent products, and not their callers, step by step."""
+        """Whether the kernels compute the recurrent products. Otherwise their caller does, step by step."""
         return self._R_nbytes <= LARGE_NBYTES and not _is_few(schedule.num_rows)
 
     def _parts(self, R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], Array, slice | None, slice]]:
-        """Give what a kernel runs at a time: all steps and R; or each step, with its rows and its sequences."""
+        """Yield the steps of each kernel call: all, with R; or each alone, without R, with its rows and sequences."""
         if R.ndim == 3 and self._R_nbytes <= LARGE_NBYTES:
             yield steps, R, None, slice(0)
             return
@@ -206,9 +207,9 @@ class CompiledCell(Cell):
         return rows * min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
-        """Return gates, x and W as kernels take them; where W is not in panels, gates hold its product.
+        """Return gates, x and W as kernels take them. If W is not packed in panels, the gates already contain W x.
 
-        Gates that no tape keeps have no rows.
+        If W is packed and there is no tape, the gates have no rows.
         """
         if w.W is None or w.W.ndim == 2:
             gates = self.input_product(w, x, tape)
@@ -230,7 +231,7 @@ class CompiledCell(Cell):
 
 
 def _given(array: Array | None, like: Array) -> Array:
-    """An array as kernels take it; one without rows where there is none."""
+    """Return an array as kernels take it: contiguous, and without rows for None."""
     return np.empty((0, 1), like.dtype) if array is None else np.ascontiguousarray(array)
 
 
@@ -240,7 +241,7 @@ def _proj(proj: Array | None, like: Array) -> Array:
 
 @contextlib.contextmanager
 def _contiguous(out: Array) -> Iterator[Array]:
-    """Give what a kernel may write in the place of `out`: its own memory, or another which is copied to it."""
+    """Yield an array for a kernel to write: `out` if it is contiguous, otherwise one that is copied to `out`."""
     if out.flags.c_contiguous:
         yield out
         return
@@ -272,7 +273,7 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
         gates, *inputs = self._inputs(w, x, tape)
         bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
-        states = h, c, np.empty_like(c), np.empty_like(c)  # the last two for a step alone
+        states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
         with _contiguous(out) as y:
             for part, R, rows, now in self._parts(w.R, steps):
                 if rows:
@@ -282,7 +283,7 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
     def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
         gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
-        states = dh, dc, np.empty_like(dc)  # the last for a step alone
+        states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
         for part, R, rows, now in self._parts(w.R, steps[::-1]):
             _walk(kernels.lstm_back, part, states, gates, R, proj, dy_rows, *kept)
             if rows:

@@ -1,11 +1,11 @@
 """The time loops of the cells, for numba to compile: one pass over a step's gates, no interpreter between steps.
 
-A kernel walks one share of the sequences, in one direction of one layer, so that threads share a batch without waiting
-for each other. Its first arguments are arrays by sequence, of the share alone. The others are arrays by packed row as
-they lie: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at each step.
-Arrays that a call does not have are empty. Where no backward will come, gates are room for a few steps at a time.
-Matrices are packed (`products`). Without W the gates hold the input product already; without R a kernel runs a single
-step, whose recurrent product its caller computes.
+A kernel runs a share of the sequences, in one direction of one layer, so that threads share a batch without waiting for
+each other. Its first arguments have a row for each sequence of the share. The others are the whole arrays, with a row
+for each packed row: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at
+each step. Arrays that a call does not have are empty. Without a tape, `gates` has room for a few steps at a time.
+Matrices are packed (`products`). Without W, the gates already contain W x. Without R, a kernel runs a single step, and
+its caller computes the recurrent product.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ AHEAD: Final = 64
 """Rows whose input product is computed at a time."""
 
 TRANSPOSED_TILES: Final = 8
-"""Tiles of columns that stay in cache while the panels pass by."""
+"""Tiles of columns that are multiplied at a time, so that they stay in cache while all panels are read."""
 
 AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 3}
 READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
 STRIDED: Final = ("matrix", "rows", "into")
 FLAGS: Final = ("relu", "adds")
-"""Parameters that have not two axes, those whose memory may be read-only, that may have any strides, that are flags."""
+"""Kernel parameters by name: the number of axes if it is not two, read-only ones, ones with any strides, and flags."""
 
 
 def kernel(function: Any) -> Any:
-    """Return a kernel, compiled when it is first used, and kept on disk where a folder for that can be written."""
+    """Make a function a kernel. It is compiled at first use, and cached on disk if a folder for that can be written."""
     options: dict[str, Any] = {**OPTIONS, "nogil": True}
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no such folder
+    except RuntimeError:  # no folder for the cache
         return numba.njit(**options)(function)
 
 
@@ -103,10 +103,10 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 @inner
 def rows_ahead(steps: Any, k: Any) -> Any:
-    """Return the rows of step k and of those after it whose rows follow on, up to AHEAD, and the first step after them.
+    """Return the rows of step k and later steps, consecutive and at least AHEAD if possible, and the step after them.
 
-    Input products of so many rows at a time are in cache when their steps come, and a step of few rows alone would be a
-    slow product.
+    One product computes W x for all these rows. For a single step's few rows it would be slow. For many more rows, the
+    results would no longer be in cache when their steps run.
     """
     low, high, k = steps[k, 0], steps[k, 1], k + 1
     while k < steps.shape[0] and high - low < AHEAD:
@@ -276,7 +276,7 @@ def packed(packed: Any, matrix: Any, stamp: Any = STAMP) -> None:  # noqa: ARG00
 
 @kernel
 def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    """The transposed product of single rows: memory is all that it takes."""
+    """Write rows.T @ x for single rows. The time is that of writing the memory."""
     for u in range(out.shape[0]):
         row, value = out[u], rows[0, u]
         for k in range(row.size):
@@ -287,7 +287,7 @@ def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG
 def multiplied(
     into: Any, rows: Any, packed: Any, tiles: Any, adds: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    """Write rows @ packed or add it; with room for tiles, rows.T @ packed."""
+    """Write rows @ packed to `into`, or add it; if `tiles` is not empty, rows.T @ packed."""
     if tiles.shape[0] == 0:
         product(by_rows(into), by_rows(rows), by_panels(packed), adds)
         return

@@ -4,7 +4,7 @@ A kernel's recurrent product has few rows and the same matrix at each step. A ge
 each call; here it is packed before the time loop. A tile of few rows splits each sum into parts (SUMS).
 
 The large products of gradients are made of the same tiles and split among the engine's threads. OpenBLAS would split
-them too, but its threads wait for more work in a loop, on the processors that the engine's threads need next.
+them too, but its threads then spin, waiting for more work, on processors that the engine's threads need.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
 OPTIONS: Final[dict[str, Any]] = {"fastmath": {"contract"}, "error_model": "numpy"}
-"""With Python's error model each division would be checked, and no loop with one be made vector instructions."""
+"""With Python's error model, numba would check each division, and could not vectorise a loop that contains one."""
 
 BLOCK: Final = 128
-"""Rows of x that stay in cache while the panels pass by."""
+"""Rows of x that are multiplied at a time, so that they stay in cache while all panels are read."""
 
 _FEATURES: Final = binding.get_host_cpu_features()
 VECTOR_NBYTES: Final = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("avx2") else 16
@@ -30,18 +30,18 @@ PANEL_NBYTES: Final = VECTORS * VECTOR_NBYTES
 """Bytes of a row of a panel. With TALL rows of x a tile fills the registers: 32 with AVX-512, 16 without."""
 TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
 SUMS: Final = 8
-"""Sums that a core adds to at a time: what a tile of fewer lacks, it gets by splitting each in several."""
+"""Independent sums that keep a core busy. A tile with fewer results splits each sum into several."""
 
 _NUMBERS: Final = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
 
 def inner(function: Any) -> Any:
-    """Return a part of kernels, which is compiled with them."""
+    """Make a function a part of kernels, which is compiled with them."""
     return register_jitable(**OPTIONS)(function)
 
 
 def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return room for a packed matrix of so many rows and columns, as `x @ w` takes it: [panels, rows, width]."""
+    """Allocate a packed matrix of `rows` rows and `columns` columns: [panels, rows, width]."""
     width = PANEL_NBYTES // dtype.itemsize
     count = -(-columns // width)
     memory = np.empty(count * rows * PANEL_NBYTES + VECTOR_NBYTES, np.uint8)
@@ -50,9 +50,9 @@ def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
 
 
 def _emit_tile(module: Any, rows: int, real: Any) -> Any:
-    """Return a function of the module that computes `rows` rows of a panel's columns; it is emitted once.
+    """Return the LLVM function that multiplies `rows` rows of x by one panel. It is emitted once for a module.
 
-    Of its columns, the first `left` are in memory: all of them, or in the last panel fewer.
+    It writes the panel's first `left` columns: all of them, or fewer in the last panel.
     """
     number, itemsize = _NUMBERS[real], real.bitwidth // 8
     integer, flag = ir.IntType(64), ir.IntType(1)
@@ -118,7 +118,7 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
 
 
 def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
-    """Store a vector or add it; of a `count`, its first numbers alone."""
+    """Emit code that stores a vector or adds it; with `count`, only that many of its first numbers."""
     vector = total.type
     if count is None:
         found = builder.load(to, align=1)
@@ -140,7 +140,7 @@ def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
 
 
 def _tile(rows: int) -> Any:
-    """Return what calls a tile of so many rows."""
+    """Return a function for kernels that calls the tile of `rows` rows."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def tile(
@@ -160,7 +160,7 @@ _tile_tall, _tile_half, _tile_two, _tile_one = (_tile(rows) for rows in (TALL, T
 
 
 def _mover(rows: int) -> Any:
-    """Return what copies so many rows of TALL numbers, TALL of them transposed; a loop would not be made vectors."""
+    """Return a function for kernels that copies `rows` rows of TALL numbers, TALL rows transposed, by vectors."""
 
     @intrinsic  # type: ignore[untyped-decorator]
     def move(_: Any, like: Any, source: Any, source_row: Any, to: Any, to_row: Any) -> Any:
@@ -177,7 +177,7 @@ def _mover(rows: int) -> Any:
                 ir.Constant(ir.VectorType(ir.IntType(32), TALL), [start + n // 2 + n % 2 * TALL for n in range(TALL)])
                 for start in (0, half)
             ]
-            for _ in range((rows - 1).bit_length()):  # each turn makes a bit of a row's number one of its column's
+            for _ in range((rows - 1).bit_length()):  # each turn moves a bit between row and column numbers
                 pairs = zip(found[:half], found[half:], strict=True)
                 found = [builder.shuffle_vector(*pair, merge) for pair in pairs for merge in merges]
             for n, row in enumerate(found):
@@ -196,7 +196,7 @@ def _rows_of(
     n: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, left: Any,
     adds: Any,
 ) -> Any:  # fmt: skip
-    """Compute as many of n rows as a tile has; return how many."""
+    """Compute the tallest tile that n rows fill; return its number of rows."""
     if n >= TALL:
         _tile_tall(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
         return TALL
@@ -212,9 +212,9 @@ def _rows_of(
 
 @inner
 def by_rows(x: Any) -> Any:
-    """Return a matrix as `product` takes it; those of all kinds have one type so, and it is compiled once.
+    """Return a matrix as `product` takes it. The type does not depend on strides, so `product` is compiled once.
 
-    A zero of its type, its shape, its address, and the bytes to the next TALL rows, row and column.
+    The parts: a zero of its type, the shape, the address, and the bytes to the next TALL rows, row and column.
     """
     row, column = x.strides
     return x.dtype.type(0), x.shape, x.ctypes.data, TALL * row, row, column
@@ -235,7 +235,7 @@ def by_panels(w: Any) -> Any:
 
 @inner
 def product(out: Any, x: Any, w: Any, adds: Any) -> None:
-    """Write x @ w, or add it; `out` by rows, each contiguous, x by rows or columns, w by panels.
+    """Write x @ w to `out`, or add it; `out` from `by_rows`, x from `by_rows` or `by_columns`, w from `by_panels`.
 
     Shapes:
         out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
@@ -255,9 +255,9 @@ def product(out: Any, x: Any, w: Any, adds: Any) -> None:
 
 @inner
 def pack(out: Any, w: Any) -> None:
-    """Lay out w in panels of any width that TALL divides; what is past the last column is zero.
+    """Pack w in panels, whose width is a multiple of TALL. Columns past the last are zero.
 
-    The orders are those that memory likes best: with w by rows a whole row after the other, else a few columns.
+    The loops follow the order of memory: whole rows if w's rows are contiguous, otherwise a few columns at a time.
 
     Shapes:
         out: [panels, depth, width]; w: [depth, columns], with any strides.

@@ -1,4 +1,4 @@
-"""How many threads compiled code uses; BLAS has a number of its own."""
+"""How many threads compiled code uses. BLAS has its own number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn.errors import ArgumentError
 
 VARIABLE: Final = "PYCUDNNRNN_CPU_THREADS"
-"""The number of threads; it is read at each call."""
+"""The environment variable with the number of threads. It is read at each call."""
 
 
 def number() -> int:
-    """Return VARIABLE's number, else OMP_NUM_THREADS's, else that of the processors that this process may use.
+    """Return the number in VARIABLE, else in OMP_NUM_THREADS, else the number of processors that this process may use.
 
     Raises:
         ArgumentError: VARIABLE is not a number, or less than 1.

@@ -1,8 +1,8 @@
 """The loops over units that `kernels` is made of: each a function of its own on contiguous rows.
 
-The compiler makes vector instructions of such a loop, and not of one loop over many arrays. Numbers follow IEEE 754,
-with products and sums fused: NaN and infinity are data. Comparisons are written so that NaN stays; with `min` and `max`
-that would depend on the order of their arguments.
+The compiler vectorises such a loop, but not one loop over many arrays. Numbers follow IEEE 754, with products and sums
+fused: NaN and infinity are data. Comparisons are written so that NaN stays; with `min` and `max` that would depend on
+the order of their arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pycudnnrnn.engines.numpy_engine.compiled.products import inner
 
 
 def tanh(x: Any) -> Any:
-    """The hyperbolic tangent, as instructions that a loop can be made vectors of."""
+    """Return the hyperbolic tangent, by instructions that the compiler can vectorise."""
 
 
 _F: Final = np.float32
@@ -212,4 +212,4 @@ def tanh_back(a: Any, dh: Any) -> None:
 def relu_back(a: Any, dh: Any) -> None:
     zero = a.dtype.type(0)
     for u in range(a.size):
-        a[u] = zero if a[u] <= zero else dh[u]  # a closed unit lets no NaN through; open at NaN, as in torch
+        a[u] = zero if a[u] <= zero else dh[u]  # as in torch: 0 even for NaN where a is 0; passes where a is NaN
