@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _run() -> int:
-    import click  # noqa: PLC0415  here, Ctrl-C ends it quietly
+    import click  # noqa: PLC0415 here, Ctrl-C ends the import without a traceback
 
     from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
 

@@ -83,7 +83,7 @@ class FileOrCheckpoint(click.Path):
 
 
 def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:
-    """Return the bytes of a file. None: a TensorFlow checkpoint, the other formats without an image are no target.
+    """Return the bytes of a file, or None for a TensorFlow checkpoint.
 
     `model` is the `Canonical` from which a .onnx file is made.
 
@@ -98,7 +98,7 @@ def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
     """Write a file atomically, from its image: the old file is kept until the new one is on the disk.
 
     Raises:
-        PycudnnrnnError: the path takes no file.
+        PycudnnrnnError: the file cannot be written.
     """
     try:
         if image is None:

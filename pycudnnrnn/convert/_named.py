@@ -105,7 +105,7 @@ class Named:
         self._left = dict(self._all)
 
     def leave_out(self, other: Callable[[str], bool]) -> str:
-        """Leave out the keys of other things that were not taken. Return their names, shortened, or ""."""
+        """Drop the keys left that `other` accepts. Return their names, shortened, or ""."""
         aside = [key for key in self._left if other(key)]
         for key in aside:
             del self._left[key]

@@ -155,7 +155,7 @@ def _in_order(framework: str, places: dict[str, Any], layers: Sequence[str] | No
 
 
 def _natural(path: str) -> list[Any]:
-    """Sort lstm before lstm_1, lstm_2 before lstm_10."""
+    """Return a sort key: lstm before lstm_1, lstm_2 before lstm_10."""
     return [[int(n[:18]) for n in _NUMBER.findall(part)] for part in path.split("/")]
 
 

@@ -87,7 +87,7 @@ class _CudnnPass:
     call: Traced
 
     def batch(self, engine: Any) -> Any:
-        """Return the object that runs it on one device."""
+        """Return the native calls of this pass on one device."""
         return _batch(engine, self)
 
     @property
@@ -97,7 +97,7 @@ class _CudnnPass:
     def at(
         self, context: Any, outs: Sequence[Any], ins: Sequence[Any], out_names: list[str], in_names: list[str]
     ) -> tuple[Any, int, dict[str, int | None]]:
-        """Return the object that runs it on the buffers' device, XLA's stream, and the buffers' addresses by name."""
+        """Return the native calls on the buffers' device, XLA's stream, and the buffers' addresses by name."""
         runner: Any = self.call.runner
         engine, stream, sources, targets = runner.at(context, outs, ins)
         at = dict(zip(in_names, sources, strict=True)) | dict(zip(out_names, targets, strict=True))
@@ -106,7 +106,7 @@ class _CudnnPass:
 
 @functools.lru_cache(maxsize=256)
 def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
-    """Prepare a batch on a device. Sizes and the layout of params came from the current device, during tracing."""
+    """Prepare the native calls on a device. Raise if it differs from the one whose sizes and layout were traced."""
     call, asked = run.call, run.call.runner.engine
     batch = engine.addressed(0, CallConfig(call.spec, call.schedule, run.training), drops=call.drops)
     if engine is not asked:

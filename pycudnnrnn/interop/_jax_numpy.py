@@ -72,7 +72,7 @@ class NumpyRunner:
 
 @dataclasses.dataclass(frozen=True)
 class _OnCopies:
-    """A pass on host arrays. Equal ones are compiled once."""
+    """A pass on copies of the arrays in host memory. XLA compiles equal ones once."""
 
     run: Pass
     shapes: tuple[Shape, ...]

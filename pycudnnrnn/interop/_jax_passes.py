@@ -23,7 +23,7 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
 Aliases = dict[int, int] | None
-"""Inputs that share their memory with an output."""
+"""The number of an input, to the number of the output that shares its memory."""
 
 
 Shape = Any

@@ -2,7 +2,7 @@
 
 Results, reserve and workspace are tensors from torch's allocator, which reuses memory only on the same stream. So no
 memory is exchanged, and nothing waits. cuDNN's packed layout is torch's, so packed data is used unchanged, too. Equal
-lengths are no special case, so all packed data shares compiled code.
+lengths are no special case, so all packed data of one size shares prepared calls.
 
 Algorithms and math type are those of torch's own modules (`_torch_rules`), so that a module here is not slower.
 """
@@ -42,7 +42,7 @@ class Batch:
     def __init__(
         self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool, standard: bool
     ) -> None:
-        """Prepare the batch that `_as_torch` returns."""
+        """Prepare the calls of the configuration that `_as_torch` returns."""
         self._schedule = Schedule(T, B, None, call.time_major, packed=call.batch_sizes is not None)
         batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32, standard=standard)
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
@@ -103,11 +103,11 @@ class Batch:
 def _as_torch(
     engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool, standard: bool
 ) -> passes.CallConfig:
-    """Return the object that runs a kind of batch as torch's module would, or with the `standard` algorithm.
+    """Return the configuration that runs a batch as torch's module would, or with the `standard` algorithm.
 
     Raises:
         CudnnError: cuDNN does not report an algorithm's layout of params.
-        LayoutError: it is not the layout of the module's parameter.
+        LayoutError: an algorithm's layout is not that of the module's parameter.
     """
     own, gpu, packed = call.spec, _gpu(call.x.device), call.batch_sizes is not None
     spec = own.replace(math_type=rules.math_type(own.dtype, gpu, tf32=tf32))
@@ -128,8 +128,8 @@ _batches: Recent[Batch] = Recent(BATCHES_MAX)
 def batch_of(call: Arguments, *, training: bool, standard: bool = False) -> Batch | None:
     """Return the object that runs a call on cuDNN; None if another engine runs it, or not exactly one native call.
 
-    With `standard` that algorithm runs it from now on. It also runs if cuDNN does not support torch's algorithm, or has
-    another layout for it. Numbers may be missing, since a compiler asks for sizes before there are any.
+    With `standard`, the standard algorithm runs this kind of call from now on. It also does if cuDNN does not support
+    torch's algorithm, or has another layout for it. The tensors may be fake: a compiler asks for sizes only.
     """
     engine = engine_for(str(call.x.device))
     if engine.name != "cudnn" or (call.batch_sizes is None and call.x.dim() != 3):

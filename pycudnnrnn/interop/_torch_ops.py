@@ -144,7 +144,7 @@ def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
 
 
 _is_transformed: Final = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)  # noqa: SLF001
-"""Whether `torch.func` is active. If torch does not report it, True is assumed, which is right and slower."""
+"""Whether `torch.func` is active. If torch does not report it, True is assumed, which is correct, but slower."""
 
 _below_autograd: Final = getattr(torch._C, "_AutoDispatchBelowAutograd", contextlib.nullcontext)  # noqa: SLF001
 """The guard under which a call bypasses autograd, since an autograd function replaces it."""
@@ -206,7 +206,7 @@ class _Transformable(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _set_up(ctx: Any, arguments: tuple[Any, ...], y: Any, reserve: Any) -> None:
-    """Keep the tensors for a backward. cuDNN reads its output again, so nobody may change it then."""
+    """Keep the tensors for a backward. cuDNN's backward reads the output again, so autograd must see changes to it."""
     *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = arguments
     y = None if _reads_no_output(str(y.device)) else y
     ctx.save_for_backward(y, reserve, *tensors)
@@ -244,7 +244,7 @@ _PARAMS: Final = 4
 
 
 def _plan(engine: Engine, call: Arguments, *, keep: bool) -> EnginePlan:
-    """Return the object that runs a call on the NumPy engine, on arrays over the tensors' memory."""
+    """Return the plan that runs a call on the NumPy engine, on arrays over the tensors' memory."""
     dropout = None if call.seed is None else engine.dropout(call.spec, DropoutState(engine.name, int(call.seed)))
     return engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))
 
@@ -259,7 +259,7 @@ def _array(tensor: Any) -> Any:
 
 
 def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, Any, Any, Any]:
-    """Run on cuDNN what one native call does not: more steps, or no sequence. Nothing is kept for a backward.
+    """Run a forward on cuDNN that one native call cannot run: more steps, or no sequences. No reserve is kept.
 
     Raises:
         TorchArgumentError: a backward is to follow.
@@ -296,5 +296,5 @@ def _reserve_nbytes(call: Arguments) -> Any:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _reads_no_output(device: str) -> bool:
-    """Return True if the NumPy engine runs there, or none: "meta" tensors have shapes and no numbers."""
+    """Return True if no backward there reads the output: on the NumPy engine, and for "meta" tensors."""
     return device == "meta" or engine_for(device).name == "numpy"

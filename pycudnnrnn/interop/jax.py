@@ -131,7 +131,7 @@ def rnn(
     if isinstance(call.runner, CudnnRunner):
         _check_cudnn(call)
     given = (dropout, params, input_data, h, *c)
-    given = tuple(varying(array, axes_of(given)) for array in given)  # out here JAX sums the gradients over the axes
+    given = tuple(varying(array, axes_of(given)) for array in given)  # here JAX sums the gradients over the axes
     lengths = schedule.lengths
     no_rows = not T * B or (lengths is not None and not any(lengths))
     parted = isinstance(call.runner, CudnnRunner) and lengths is not None and 0 in lengths  # cuDNN takes no length of 0
@@ -200,7 +200,7 @@ def _by_rows(call: Traced, dropout: Any, params: Any, x: Any, *states: Any) -> t
 
 
 def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
-    """Choose what runs, while JAX traces: the sizes of XLA's outputs depend on it.
+    """Choose the engine while JAX traces, because the sizes of XLA's outputs depend on it.
 
     Raises:
         ArgumentError: an unknown platform, or a spec that cannot be traced for it.
@@ -249,7 +249,7 @@ def _array(name: str, array: Any, spec: RNNSpec) -> Any:
         array = plain(name, array)
     _arrays.check_dtype(name, array, spec.dtype.numpy)
     array = jnp.asarray(array)
-    # Over axes that the user looks after: those of a mesh that is Explicit.
+    # Sharded over the axes of an Explicit mesh, which the user manages.
     sharded: Any = jax.typeof(array).sharding.spec
     if any(axis is not None for axis in sharded):
         expected = "no axis: jax.shard_map divides work over a mesh, and jax.sharding.reshard brings an array together"

@@ -151,7 +151,7 @@ class _RNN(FlatParams):
         return y, tuple(states) if self._has_cell_state else states[0]
 
     def _traced(self, *arguments: Any) -> tuple[Any, Any]:
-        """Be a leaf of a torch.fx trace, as torch's modules are. The tracer recognizes those by their package."""
+        """Record this module as a leaf of a torch.fx trace. The tracer recognizes torch's own by their package."""
         tracer = arguments[0].tracer
         path = tracer.path_of_module(self)
         if not path:

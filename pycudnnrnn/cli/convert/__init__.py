@@ -150,7 +150,7 @@ def open_source(
 
 
 def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], given: dict[str, Any]) -> Canonical:
-    """Convert arrays. Without a prefix, the only RNN among them is meant, and a warning names its prefix."""
+    """Convert arrays. Without a prefix, take the only RNN among them, and name its prefix in a warning."""
     try:
         return to_canonical(arrays, **given)
     except ConvertError as error:

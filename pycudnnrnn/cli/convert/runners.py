@@ -97,7 +97,7 @@ def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
 
 
 def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: Array, lengths: Array) -> Outputs:
-    """Run the reference of jax.experimental.rnn, which is what it has for a CPU."""
+    """Run the reference implementation of jax.experimental.rnn, the only one that it has for CPUs."""
     import jax  # noqa: PLC0415
     from jax.experimental import rnn  # noqa: PLC0415
 

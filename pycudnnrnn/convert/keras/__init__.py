@@ -244,9 +244,10 @@ def _form(mode: RNNMode, *, biases: bool, cudnn: bool = False) -> Form:
 
 
 def _from_cudnn(own: dict[str, Array], units: int) -> dict[str, Array]:
-    """Read CuDNNLSTM's matrices: each gate's block holds cuDNN's own matrix, in cuDNN's order of elements.
+    """Return the arrays of a CuDNN layer with its matrices as in the other layers of Keras.
 
-    So the recurrent block is that matrix. The input block is the matrix's memory in another shape, not its transpose.
+    A gate's block in a CuDNN layer is the memory of cuDNN's matrix [U, rows], reshaped to [rows, U]. In the other
+    layers it is the transpose.
     """
     own = dict(own)
     for name in ("kernel", "recurrent_kernel"):

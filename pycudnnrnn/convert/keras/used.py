@@ -239,5 +239,5 @@ def _refuse(path: str, why: str) -> NoReturn:
 
 
 def _refuse_call(path: str, why: str) -> NoReturn:
-    """Raise a `ConvertError` about the call of a layer, which `Canonical` does not hold."""
+    """Raise a `ConvertError` about the call of a layer, which a `Canonical` cannot contain."""
     raise ConvertError("keras", shorten(path), f"{why}; to convert its weights all the same, {_ARRAYS_ALONE}")

@@ -11,7 +11,7 @@ from pycudnnrnn.convert.onnx.graph import Graph
 from pycudnnrnn.errors import ConvertError
 
 _PLACES: Final = {"sequence_lens": 4, "initial_h": 5, "initial_c": 6}
-"""The positions of these inputs."""
+"""The positions of these inputs in an RNN node."""
 
 _MOVES: Final = frozenset({
     "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK",
