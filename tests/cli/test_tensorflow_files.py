@@ -18,7 +18,7 @@ def arrays(tmp_path):
     """The variables of two RNNs, with what a training leaves, in model.ckpt-7 of the folder."""
     found = convert.tensorflow.from_canonical(random_canonical(SPEC, 1), prefix="net/cudnn_rnn_relu")
     first = min(found)
-    more = {f"{first}/Adam": found[first], "global_step": np.array(7)}
+    more = {f"{first}/Adam": found[first], f"{first}/ema/biased": found[first], "global_step": np.array(7)}
     gru = random_canonical(RNNSpec("gru", 11, 4, 2, dtype="float32"), 2)
     others = convert.tensorflow.from_canonical(gru, prefix="b", keep_biases_apart=False)
     write_bundle(tmp_path / "model.ckpt-7", found | more | others)

@@ -100,6 +100,17 @@ def test_work_goes_to_torchs_current_stream(played):
         assert {found for _, _, found, _ in played.launches} == {stream}
 
 
+def test_calls_of_one_size_are_other_kinds_with_the_batch_first_or_a_backward_to_come(played):
+    module, x = make()
+    with torch.no_grad():
+        module(x[:3])
+    expected = step(module, x[:3])
+    equal(expected, on_numpy(module, x[:3]))
+    turned, _ = make(batch_first=True)
+    y, _ = turned(x[:3].transpose(0, 1))
+    equal([y.detach().transpose(0, 1)], expected[:1])
+
+
 def test_a_stream_that_is_captured_refuses(played, monkeypatch):
     module, x = make()
     y = module(x)[0].sum()
