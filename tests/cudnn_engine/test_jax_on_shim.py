@@ -5,6 +5,7 @@ streams and devices are `tests/gpu`'s.
 """
 
 import dataclasses
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -102,6 +103,18 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
     assert set(asked) == {"cuda:1"}
 
 
+@pytest.mark.parametrize("what", ["layout", "states_nbytes", "reserve_nbytes", "workspace_nbytes"])
+def test_a_device_that_needs_more_than_the_one_that_was_asked_is_refused(play, monkeypatch, what):
+    _, engine, _ = play()
+    batch = mock.Mock(**dict.fromkeys(_jax_cudnn._SIZES, 0) | {what: 1 << 30})
+    layout = PermutedLayoutEngine(1).layout if what == "layout" else engine.layout
+    other = mock.Mock(device="cuda:1", layout=layout, addressed=lambda *_, **__: batch)
+    monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
+    monkeypatch.setattr(_jax_cudnn, "engine_for", lambda _: other)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="needs more memory than this was traced with, or another lay"):
+        jax.block_until_ready(run(problem_of(dropout=0.5), dropout_position=1))
+
+
 def near(found, expected):
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
@@ -190,6 +203,8 @@ def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):
     monkeypatch.setattr("pycudnnrnn.interop.jax.TIME_MAX", 4)
     with pytest.raises(ArgumentError, match="Invalid T: 5, expecting at most 4 steps on CUDA"):
         rnn(*arguments, spec=problem.spec, platform="cuda")
+    monkeypatch.setattr("pycudnnrnn.interop.jax.TIME_MAX", 5)
+    rnn(*arguments, spec=problem.spec, platform="cuda")
 
 
 def test_a_buffer_laid_out_by_arithmetic_is_never_misread(play):

@@ -136,6 +136,10 @@ def test_the_platform_is_where_the_arrays_are_and_in_a_trace_the_default(monkeyp
         jax.jit(lambda p, x: rnn(p, x, spec=OP))(PARAMS, X)
     assert asked
     jax.jit(lambda p, x: rnn(p, x, spec=OP, platform="host"))(PARAMS, X)
+    monkeypatch.undo()
+    monkeypatch.setattr("pycudnnrnn.interop.jax.jax.default_backend", lambda: "tpu")
+    with jax.default_device(jax.devices("cpu")[0]):
+        jax.jit(lambda p, x: rnn(p, x, spec=OP))(PARAMS, X)
 
 
 @pytest.mark.parametrize(("T", "B", "lengths"), [(0, 3, None), (4, 0, None), (4, 2, [0, 0])], ids=str)

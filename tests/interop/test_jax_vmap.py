@@ -30,8 +30,10 @@ def test_vmap_over_data_alone_is_one_call_on_a_larger_batch(engine_calls, time_m
     problem = problem_of()
     many = stacked(problem)[1] if time_major else stacked(problem)[1].swapaxes(1, 2)
     options = {"spec": problem.spec, "sequence_lengths": RAGGED, "time_major": time_major}
-    jax.block_until_ready(jax.vmap(lambda x: rnn(problem.params, x, **options))(many))
+    run = jax.vmap(lambda x: rnn(problem.params, x, **options))
+    jax.block_until_ready(run(many))
     assert sizes_of(engine_calls) == [("forward", 12)]
+    assert [result.shape[0] for result in run(many[:0])] == [0, 0, 0]
 
 
 def scanned(one, p, x):
