@@ -46,7 +46,7 @@ def test_what_a_forward_keeps_is_not_touched_by_the_arrays_it_gave_out(problem):
 
 
 @examples(400)
-@given(problems(), st.booleans())
+@given(problems(specs(dtypes=["float64", "float16"])), st.booleans())
 def test_a_plan_writes_the_ops_numbers_over_whatever_the_callers_buffers_held(problem, time_major):
     """Also into buffers with batch as their first axis, and past the ends of sequences."""
 
