@@ -132,6 +132,13 @@ def over_torch(run: Run, name: str, setting: tuple[str, int], title: str) -> dic
     return {problem: value for problem, value in found.items() if value is not None}
 
 
+def ratios_of(run: Run) -> tuple[dict[str, dict[str, dict[str, float]]], str]:
+    """Return our time divided by torch's in the first setting of a run, and that setting in words."""
+    setting = settings(run)[0]
+    found = {t: {TITLES[n]: over_torch(run, n, setting, t) for n in OURS["cpu"]} for t in PASSES.values()}
+    return {t: {n: each for n, each in kinds.items() if each} for t, kinds in found.items()}, setting_name(setting)
+
+
 def in_a_sentence(run: Run, ours: str, setting: tuple[str, int]) -> str:
     """Return the medians in a sentence, between what half of the problems are, and which are the extremes."""
     found = {title: over_torch(run, ours, setting, title) for title in PASSES.values()}
@@ -352,7 +359,7 @@ def main() -> None:
     from .plots import draw  # matplotlib is for those who draw
 
     found = runs()
-    draw(cpu_run(found), DOCUMENT.parent / "performance" / "cpu-ratios.svg")
+    draw(*ratios_of(cpu_run(found)), DOCUMENT.parent / "performance" / "cpu-ratios.svg")
     write_atomically(DOCUMENT, document(found).encode())
     write_atomically(GOALS_DOCUMENT, goals_document(found).encode())
     print(f"written: {DOCUMENT}, {GOALS_DOCUMENT}")

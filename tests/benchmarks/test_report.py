@@ -103,7 +103,7 @@ def test_the_page_has_float32_on_one_thread_first_in_milliseconds_and_folds_the_
     assert table[2] == ["LSTM T100 B64 U512 L2", "forward", *ours]
     assert table[-1][2:] == ["0.88", "1.65", "1.1 (**0.80**)", "not run", "4.4 (**0.20**)"]
     assert "- onnxruntime, 20 rows: not run (step: it | has none)" in text
-    bars = [list(map(len, axes.containers)) for axes in plots.bars(run).axes]
+    bars = [list(map(len, axes.containers)) for axes in plots.bars(*report.ratios_of(run)).axes]
     assert bars == [[10, 10], [10, 10]]
 
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
-from pycudnnrnn.engines.cudnn.dropout import DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.engines.cudnn.stream_states import Masks, StreamStates
+from pycudnnrnn.engines.cudnn.stream_states import DropoutAt, Masks, StreamStates, states_nbytes
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig, Name, Pass
 from pycudnnrnn.schedule import Schedule

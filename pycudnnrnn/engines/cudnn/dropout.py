@@ -4,62 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import numpy as np
 
-from pycudnnrnn import _locks
-from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, finally_do
+from pycudnnrnn.engines.cudnn.device import BYTES
 from pycudnnrnn.engines.cudnn.handles import Handle
+from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
+from pycudnnrnn.engines.cudnn.stream_states import DropoutAt, put_back, states_nbytes
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
-
-if TYPE_CHECKING:
-    from pycudnnrnn.engines.cudnn.runtime import Runtime
-
-PASSES_MAX: Final = 64
-"""Configurations whose native calls are kept: a few small native objects each."""
 
 
 def seed_at(seed: int, position: int) -> int:
     """Return the seed that cuDNN gets for a position, for callers that cannot carry states between forwards."""
     return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
-
-
-def states_nbytes(handle: Handle) -> int:
-    """Ask cuDNN for the bytes of the random states on a handle's device."""
-    nbytes: int = handle.library.cudnnDropoutGetStatesSize.read(handle)["sizeInBytes"]
-    return nbytes
-
-
-@contextlib.contextmanager
-def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
-    """Restore the states after the work that the block launches on the current stream."""
-    before = device.copy(states)
-    with finally_do(device, lambda: device.copy_bytes(states, before)):
-        yield
-
-
-class DropoutAt:
-    """The descriptor of the random states at one address, and the native calls that use it (`compiled`).
-
-    Hold `lock` while launching work that advances or writes the states.
-    """
-
-    def __init__(self, descriptor: DropoutDescriptor) -> None:
-        self.descriptor, self.lock = descriptor, _locks.rlock()
-        self.compiled: Recent[Any] = Recent(PASSES_MAX)
-
-    def start(self, handle: Handle, seed: int | None) -> None:
-        """Prepare the states for a forward: write them from a seed, or (None) continue from those in memory."""
-        if seed is None:
-            self.descriptor.restore(handle)
-        else:
-            self.descriptor.seed(handle, seed)
 
 
 class CudnnDropout(DropoutAt):

@@ -14,10 +14,11 @@ from pycudnnrnn.engines.cudnn.addressed import Addressed
 from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do, in_order
-from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
+from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.eager import EagerCalls
 from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.runtime import Runtime
+from pycudnnrnn.engines.cudnn.stream_states import states_nbytes
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import GRADIENTS, RESULTS, Arrays, CallConfig, nbytes, slots
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec

@@ -13,11 +13,10 @@ from pycudnnrnn.engines.cudnn.checks import check_matrices
 from pycudnnrnn.engines.cudnn.choices import Choices
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
-from pycudnnrnn.engines.cudnn.dropout import PASSES_MAX, DropoutAt, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
-from pycudnnrnn.engines.cudnn.stream_states import StreamStates
+from pycudnnrnn.engines.cudnn.stream_states import PASSES_MAX, DropoutAt, StreamStates, states_nbytes
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import RNNSpec

@@ -1,4 +1,4 @@
-"""Dropout's random states on one stream, for callers that give a seed to each forward and keep no states themselves.
+"""Dropout's random states: those at an address, and a stream's own for callers that give each forward a seed.
 
 cuDNN writes states from a seed by initialising a random generator for each thread of the device. That takes longer than
 many a forward, and may synchronise. So a forward continues from the states that the one before left. Copies of the
@@ -13,14 +13,49 @@ from typing import Any, Final, NamedTuple
 
 from pycudnnrnn import _locks
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
-from pycudnnrnn.engines.cudnn.dropout import DropoutAt, put_back
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, finally_do
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import EngineError
+
+PASSES_MAX: Final = 64
+"""Configurations whose native calls are kept: a few small native objects each."""
 
 KEPT_MAX: Final = 16
 """Forwards of a stream whose states are kept. A model has a few layers with dropout, and activation checkpointing
 repeats each in the backward pass of a step. About 6 MB each on a large GPU, 100 MB in all."""
+
+
+def states_nbytes(handle: Handle) -> int:
+    """Ask cuDNN for the bytes of the random states on a handle's device."""
+    nbytes: int = handle.library.cudnnDropoutGetStatesSize.read(handle)["sizeInBytes"]
+    return nbytes
+
+
+@contextlib.contextmanager
+def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
+    """Restore the states after the work that the block launches on the current stream."""
+    before = device.copy(states)
+    with finally_do(device, lambda: device.copy_bytes(states, before)):
+        yield
+
+
+class DropoutAt:
+    """The descriptor of the random states at one address, and the native calls that use it (`compiled`).
+
+    Hold `lock` while launching work that advances or writes the states.
+    """
+
+    def __init__(self, descriptor: DropoutDescriptor) -> None:
+        self.descriptor, self.lock = descriptor, _locks.rlock()
+        self.compiled: Recent[Any] = Recent(PASSES_MAX)
+
+    def start(self, handle: Handle, seed: int | None) -> None:
+        """Prepare the states for a forward: write them from a seed, or (None) continue from those in memory."""
+        if seed is None:
+            self.descriptor.restore(handle)
+        else:
+            self.descriptor.seed(handle, seed)
 
 
 class Masks(NamedTuple):
