@@ -420,6 +420,9 @@ class Inspection(NamedTuple):
     metadata: dict[str, str]
     verified: bool
 
+    def __repr__(self) -> str:
+        return f"Inspection({len(self.tensors)} tensors, items {[*self.items]}, verified={self.verified})"
+
     @property
     def non_finite(self) -> dict[str, int]:
         """The number of NaN and infinite elements of each tensor that has any."""

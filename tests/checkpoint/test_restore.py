@@ -207,7 +207,9 @@ def test_values_that_are_not_finite_are_reported_and_refused_on_request(tmp_path
     assert np.array_equal(other.params, before)
     saver.restore(path)
     assert np.array_equal(other.params, layer.params, equal_nan=True)
-    assert list(checkpoint.inspect(path).non_finite.values()) == [1]
+    found = checkpoint.inspect(path)
+    assert list(found.non_finite.values()) == [1]
+    assert repr(found) == f"Inspection({len(found.tensors)} tensors, items {list(found.items)}, verified=True)"
 
 
 def test_one_tensor_at_a_time_is_in_memory_to_inspect_and_twice_the_model_to_restore(tmp_path):
