@@ -42,10 +42,7 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            how = (
-                "; for a file, read it first: docs/how-to/convert.md" if isinstance(arrays, (str, os.PathLike)) else ""
-            )
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}{how}")
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}")
         self.prefix = _completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
@@ -168,6 +165,8 @@ def described(value: Any) -> str:
     text = type(value).__name__
     if isinstance(value, (list, tuple)):
         return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
+    if isinstance(value, (str, os.PathLike)):
+        return f"{text}: read the file first, for example with safetensors.numpy.load_file"
     hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
     return f"{text}: its Canonical is {hints[0]}" if hints else text
 

@@ -133,6 +133,8 @@ def test_a_list_of_kerass_weights_is_answered_with_what_to_give():
     model, _ = objects()["Keras's model"]
     with pytest.raises(ConvertError, match="expecting a dict of arrays, got list: arrays need names") as caught:
         convert.keras.to_canonical(model.get_weights())
+    with pytest.raises(ConvertError, match="got str: read the file first"):
+        convert.keras.to_canonical("model.safetensors")
     arrays = eval(str(caught.value).partition("give ")[2].rstrip(")"), {"model": model})
     assert convert.keras.to_canonical(arrays).spec.num_units == 4
 
