@@ -181,7 +181,7 @@ class Forward(Generic[ArrayT]):
             if native is None:
                 params = call.inputs["params"]
                 native = _arrays.new(params.shape, params.dtype, call.engine.xp)
-            worked.backward_weights(native, accumulate=accumulate)  # type: ignore[union-attr] # set by `backward_data`
+            worked.backward_weights(native, accumulate=accumulate)  # type: ignore[union-attr]  # set by `backward_data`
             return call.to_caller(native) if out is None else out
 
     def _native_out(self, out: Any, accumulate: Any) -> Any | None:

@@ -36,7 +36,7 @@ def check_matrices(spec: RNNSpec) -> None:
 
 
 def check_sizes(config: CallConfig) -> None:
-    """Raise if cuDNN cannot run a batch. It accepts some that are too large for its 32-bit indices silently.
+    """Raise if cuDNN cannot run a batch. cuDNN itself silently accepts some that are too large for its 32-bit indices.
 
     Raises:
         ArgumentError: more than 2**31 - 1 elements of data, of states or of a matrix, ragged lengths with an algorithm

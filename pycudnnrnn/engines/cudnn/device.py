@@ -47,7 +47,7 @@ def same_stream(one: Any, other: Any) -> bool:
 
 
 def holding(ndarray: Any, index: int) -> Callable[[Any], bool]:
-    """Return a function that returns whether an object is an array of this type on this device."""
+    """Return a predicate: whether an object is an array of this type on this device."""
     return lambda array: type(array) is ndarray and array.data.device_id == index
 
 

@@ -1,4 +1,4 @@
-"""cuDNN handles: one per thread and device, given back when the thread ends, refused in a forked child.
+"""cuDNN handles: one per thread and device, returned when the thread ends. In a forked child they raise an error.
 
 State: the pool, under one lock. cuDNN is thread-safe as long as no two threads use one handle at a time.
 """
@@ -63,8 +63,8 @@ class HandlePool:
     """
 
     forks = 0
-    """How many forks lie between this process and the first one. Each call compares it, which is cheaper than the
-    process id."""
+    """How many forks lie between this process and the first one. Each call compares it: `os.getpid()` would take
+    longer."""
 
     def __init__(self, library: Library) -> None:
         self._library = library

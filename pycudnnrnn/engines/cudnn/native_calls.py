@@ -214,4 +214,4 @@ def load_nvrtc() -> None:
     except ImportError:
         return
     with contextlib.suppress(RuntimeError):
-        pathfinder.load_nvidia_dynamic_lib("nvrtc")  # loads the builtins beside it
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")  # also loads the builtins

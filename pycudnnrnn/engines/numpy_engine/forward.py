@@ -54,6 +54,6 @@ def forward(
                 mask = masks.of(spec, layer + 1, above.shape)
                 drop(above, mask, spec.dropout)
                 if reserve:
-                    reserve.masks[layer + 1][:] = mask  # type: ignore[index] # masks exist if there is dropout
+                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # masks exist if there is dropout
             rows = above
         return *results(rows, h, c, spec, schedule, outs), reserve

@@ -1,4 +1,4 @@
-"""The loops over units that `kernels` is made of: each a function of its own on contiguous rows.
+"""The loops over units that `kernels` is made of: each is a separate function on contiguous rows.
 
 The compiler vectorises such a loop, but not one loop over many arrays. Numbers follow IEEE 754, with products and sums
 fused: NaN and infinity are data. Comparisons are written so that NaN stays; with `min` and `max` that would depend on
