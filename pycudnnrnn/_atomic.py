@@ -103,7 +103,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     check_target(path)
     path = resolve(path)
-    lock = FileLock(path.with_name(f"{_PREFIX}{path.name[:40]}.lock"))  # short: the file's name may be the longest
+    lock = FileLock(path.with_name(f"{_PREFIX}{path.name}.lock"))
     try:  # taken within, so that no interrupt comes in between; to give back a lock that was not taken does nothing
         with naming(path):
             lock.acquire()

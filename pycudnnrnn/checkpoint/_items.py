@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _overwriting
-from pycudnnrnn._checks import check_int, check_text, shorten
+from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.checkpoint._file import TensorSpec
 from pycudnnrnn.checkpoint._refusal import Refusal
@@ -20,7 +20,7 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
 from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
-from pycudnnrnn.spec import INT32_MAX, RNNSpec
+from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
 
@@ -249,7 +249,6 @@ def dropout_in(state: Mapping[str, Any]) -> list[SavedDropout]:
     found = [SavedDropout(*row) for row in state.get("dropout", [])]
     for saved in found:
         DropoutState(saved.engine, saved.seed, saved.position)
-        check_int("nbytes", saved.nbytes, 0, INT32_MAX)
     return found
 
 

@@ -108,10 +108,8 @@ def slice_key(name: str, extents: Extents) -> bytes:
 
     Source: tensorflow/core/lib/strings/ordered_code.cc.
     """
-    escapes = {0x00: b"\x00\xff", 0xFF: b"\xff\x00"}
-    escaped = b"".join(escapes.get(byte, bytes([byte])) for byte in name.encode())
     rank = len(extents).to_bytes(1, "big")
-    return b"\x00" + escaped + b"\x00\x01\x01" + rank + b"".join(_signed(n) for extent in extents for n in extent)
+    return b"\x00" + name.encode() + b"\x00\x01\x01" + rank + b"".join(_signed(n) for extent in extents for n in extent)
 
 
 def _signed(value: int) -> bytes:

@@ -95,8 +95,6 @@ def _block(data: bytes, offset: int, nbytes: int) -> Cursor:
     trailer = data[end : end + TRAILER_NBYTES]
     if int.from_bytes(trailer[1:], "little") != masked(checksum(data[offset : end + 1])):
         raise Refusal("hash", f"the block at byte {offset} is not the one that was written (CRC-32C differs)")
-    if trailer[0]:
-        raise ValueError(f"the block at byte {offset} is compressed, which TensorFlow's own are not")
     restarts = int.from_bytes(data[end - 4 : end], "little")
     return Cursor(data[offset : end - 4 - 4 * restarts])
 
@@ -105,7 +103,7 @@ def _entries(block: Cursor) -> Iterator[tuple[bytes, bytes]]:
     key = b""
     while block.left:
         shared, own, value = block.varint(), block.varint(), block.varint()
-        if shared > len(key) or shared + own > KEY_MAX:
+        if shared + own > KEY_MAX:
             raise ValueError(f"a key of {shared} shared and {own} own bytes; the cap is {KEY_MAX}")
         key = key[:shared] + block.take(own)
         yield key, block.take(value)
