@@ -7,9 +7,10 @@ import threading
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
-from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.checkpoint import _bundle, _summary
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
 from pycudnnrnn.checkpoint._bundle.wire import field
@@ -72,9 +73,11 @@ def test_an_rnn_that_nobody_named_is_found_under_any_scope_and_a_warning_says_un
     [["encoder/", "encoder/cudnn_lstm/", "cudnn_lstm/", ""], ["encoder/cudnn_lstm/", "cudnn_lstm/", ""], ["encoder/"]],
 )
 def test_a_layer_is_the_one_that_its_key_names(tmp_path, scopes):
-    layer = built()
-    Saver({"encoder": layer}).restore(written(tmp_path, *(variables(s, seed) for seed, s in enumerate(scopes))))
-    assert is_of(layer, 0)
+    path = written(tmp_path, *(variables(s, seed) for seed, s in enumerate(scopes)))
+    for key in ("encoder", "encoder/"):
+        layer = built()
+        Saver({key: layer}).restore(path)
+        assert is_of(layer, 0)
 
 
 def test_what_has_a_name_takes_nobody_elses_weights(tmp_path):
@@ -234,6 +237,10 @@ BAD_INDEXES = [
     (of_t(kind=10), "a truth value other than 0 and 1"),
     (of_t("a"), "lies over another one"),
     (of_t(offset=7, size=1), "lies over another one"),
+    (
+        lambda e: of_t(shape=(0,), size=0, offset=4)(e) | {b"z": Entry.read(e[b"z"])._replace(offset=6).written()},
+        "lies over another one",
+    ),
     (of_t(offset=100), "shard 0, which is cut short"),
     (of_t(shape=(3,)), "2 bytes where"),
     (of_t(shape=(-1,)), "an unknown or negative number"),
@@ -328,23 +335,27 @@ def test_what_tensorflow_has_no_cell_for_and_what_no_bundle_can_hold_is_refused(
     assert not list(tmp_path.glob("[!.]*"))
 
 
-def test_complex_numbers_are_summarised_by_their_absolute_values(tmp_path):
-    numbers = np.array([3 + 4j, -6j, complex(np.nan, 1), complex(0, np.inf)], "c16")
-    Saver({"z": numbers, "narrow": numbers[:2].astype("c8")}).save(tmp_path / "m", format="tensorflow")
+def test_complex_numbers_are_summarised_by_their_absolute_values_and_all_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(_summary, "PIECE", 2)
+    numbers = np.array([3 + 4j, complex(np.nan, 1), -6j, complex(0, np.inf)], "c16")
+    arrays = {"z": numbers, "narrow": numbers[::2].astype("c8"), "large": np.full(2, 6e4, "f2")}
+    Saver(arrays).save(tmp_path / "m", format="tensorflow")
     found = checkpoint.inspect(tmp_path / "m").summaries
     assert found["z"] == checkpoint.Summary(4, 5.0, 6.0, 5.5, 1, 1)
     assert found["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)
+    assert found["large"].mean == 6e4
 
 
 def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_path, monkeypatch):
     """The second comes after the first renaming of the first, and has to wait."""
-    real, second = os.replace, []
+    real, second, renamed = os.replace, [], []
 
     def save(value):
         Saver({"a": np.full(3, value)}).save(tmp_path / "m", format="tensorflow")
 
     def replace(*arguments, **keywords):
         real(*arguments, **keywords)
+        renamed.append(arguments[1].name)
         if not second:
             second.append(threading.Thread(target=save, args=[2.0]))
             second[0].start()
@@ -357,3 +368,24 @@ def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_p
     found = np.zeros(3)
     Saver({"a": found}).restore(tmp_path / "m")
     assert found.tolist() == [2, 2, 2]
+    first = ["m.data-00000-of-00002", "m.data-00001-of-00002", "m.index", "checkpoint"]
+    assert renamed == [*first, "m.data-00000-of-00001", *first[2:]], "what names others comes after them"
+
+
+def test_an_interrupt_at_the_moment_the_lock_is_taken_gives_it_back(tmp_path, monkeypatch):
+    real = FileLock.acquire
+    monkeypatch.setattr(FileLock, "acquire", lambda lock: real(lock) and 1 / 0)
+    with pytest.raises(ZeroDivisionError) as kept:  # and with it the frames, as at a prompt
+        Saver({"a": np.zeros(3)}).save(tmp_path / "m", format="tensorflow")
+    real(FileLock(tmp_path / ".pycudnnrnn-checkpoint.lock"), timeout=0)
+    del kept
+
+
+def test_a_save_leaves_no_shard_of_what_was_there(tmp_path):
+    """Of three, as several machines write them, or of two whose index is damaged."""
+    for count, damage in ((3, b""), (2, b"damaged")):
+        for path, data in _bundle.images(tmp_path / "m", {"a": np.ones(3)}, count):
+            path.write_bytes(data + damage)
+        path = Saver({"a": np.zeros(3)}).save(tmp_path / "m", format="tensorflow")
+        assert [path.name for path in sorted(tmp_path.glob("m.*"))] == ["m.data-00000-of-00001", "m.index"]
+        assert not checkpoint.read_tensorflow(path)["a"].any()

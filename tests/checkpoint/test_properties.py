@@ -114,6 +114,7 @@ def test_arrays_are_saved_and_restored_by_their_elements_however_they_lie_in_mem
 def test_dropout_continues_where_it_was(tmp_path):
     """After a restore, after a load, and when its state goes back: earlier masks come again."""
     layer, x = built(dropout=0.5), np.random.default_rng(0).normal(size=(4, 3, 5))
+    fresh = Saver({"m": layer}).save(tmp_path / "fresh")
     layer(x)
     path, alone = Saver({"m": layer}).save(tmp_path / "m"), checkpoint.save(tmp_path / "alone", layer)
     state = layer.op.dropout_state()
@@ -129,6 +130,14 @@ def test_dropout_continues_where_it_was(tmp_path):
     op, params = checkpoint.load_op(alone)
     assert op.dropout_state() == state
     assert np.array_equal(op(x, None, None, params)[0], expected[0])
+    Saver({"m": layer}).restore(fresh)
+    assert layer.op.dropout_state().position == 0
+
+
+@pytest.mark.parametrize("more", [{"compute_dtype": "float16"}, {"dtype": "float32", "algo": "persist_static"}])
+def test_a_loaded_layer_has_the_whole_spec(tmp_path, more):
+    layer = built(CudnnGRU, **({"dtype": "float16", "dropout": 0.5, "seed": 3, "math_type": "fma"} | more))
+    assert checkpoint.load(checkpoint.save(tmp_path / "m", layer)).spec == layer.spec
 
 
 def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pickle
+import signal
 import sys
 import tracemalloc
 from pathlib import Path
@@ -20,6 +21,7 @@ from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyE
 from tests.fuzz.json_mutants import parts, rehashed
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.layers import built
+from tests.helpers.together import together
 
 
 def reason_of(read, path):
@@ -198,7 +200,8 @@ def test_bfloat16_without_its_package_says_what_to_install(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("value", "form"), [(np.nan, "safetensors"), (-np.inf, "tensorflow")])
 def test_values_that_are_not_finite_are_reported_and_refused_on_request(tmp_path, value, form):
-    layer, other = (built(CudnnRNNRelu, bias_mode="single_input") for _ in range(2))
+    dtype = "float64" if form == "tensorflow" else "bfloat16"
+    layer, other = (built(CudnnRNNRelu, bias_mode="single_input", dtype=dtype) for _ in range(2))
     layer.params[0] = value
     path = Saver({"m": layer}).save(tmp_path / "m", format=form)
     saver, before, alone = Saver({"m": other}), other.params.copy(), checkpoint.save(tmp_path / "alone", layer)
@@ -291,6 +294,24 @@ def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(t
         twin.params[...], other[...] = params, 0
         twin.op.set_dropout_state(dropout)
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize("form", ["safetensors", "tensorflow"])
+def test_ctrl_c_among_the_writes_comes_after_them_and_other_threads_write_without_it(tmp_path, monkeypatch, form):
+    arrays = {"a": np.ones(2), "b": np.ones(2)}
+    saver, real = Saver(arrays), _overwriting.overwriting
+    path, before = saver.save(tmp_path / "m", format=form), signal.signal(signal.SIGINT, signal.default_int_handler)
+    arrays["a"][...] = arrays["b"][...] = 0
+    monkeypatch.setattr(_overwriting, "overwriting", lambda *a: lambda: (signal.raise_signal(2), real(*a)()))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            saver.restore(path)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [array.tolist() for array in arrays.values()] == [[1, 1]] * 2
+    monkeypatch.undo()
+    together(1, lambda _: saver.restore(path))
 
 
 def test_set_weights_changes_none_where_one_array_is_bad():

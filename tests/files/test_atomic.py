@@ -103,9 +103,10 @@ def test_a_file_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
 def test_a_place_where_nothing_can_be_is_an_oserror_that_names_it(place, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(OSError, match=re.escape(place)) as raised:
-        write_atomically(tmp_path / place, b"new")
-    assert raised.value.filename == str(tmp_path / place)
+    for call in (lambda path: write_atomically(path, b"new"), check_target):
+        with pytest.raises(OSError, match=re.escape(place)) as raised:
+            call(tmp_path / place)
+        assert raised.value.filename == str(tmp_path / place)
     assert names(tmp_path) == ["file", "loop"]
 
 

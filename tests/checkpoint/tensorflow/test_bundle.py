@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.checkpoint._bundle import crc32c
+from pycudnnrnn.checkpoint._bundle import crc32c, table
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from tests.checkpoint.tensorflow.arrays import arrays
 
@@ -59,7 +59,9 @@ def test_the_files_that_are_stored_for_machines_without_tensorflow_are_its_own(f
 
 
 def test_stored_files_are_read_where_tensorflow_is_not_installed():
-    found = checkpoint.read_tensorflow(Path(__file__).parent / "files/mixed")
+    path = Path(__file__).parent / "files/mixed"
+    assert table._sealed([]) in path.with_suffix(".index").read_bytes(), "an empty block is as TensorFlow writes it"
+    found = checkpoint.read_tensorflow(path)
     assert found.keys() == CONTENTS["mixed"].keys()
     for own, array in CONTENTS["mixed"].items():
         equal(found[own], array)
