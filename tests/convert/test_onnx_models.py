@@ -281,6 +281,7 @@ def test_names_of_nodes_have_to_be_those_of_nodes(nodes):
         (lambda node: node.attribute.append(helper.make_attribute("zoneout", 3.0)), r"unknown: \['zoneout'\]"),
         (lambda node: node.input.__setitem__(1, "x"), "is not a constant of the model: fold the nodes"),
         (lambda node: setattr(node, "op_type", "GRU"), "GRU, LSTM: name the nodes of one stack"),
+        (lambda node: setattr(node, "name", "low"), "2 RNN nodes have this name"),
     ],
 )  # fmt: skip
 def test_named_nodes_that_are_no_stack_of_equal_nodes_are_refused(change, text):

@@ -187,6 +187,7 @@ def test_a_pair_counts_while_its_sum_is_the_bias_and_no_longer():
     trained = arrays | {name: array + 0.1 for name, array in arrays.items() if name.endswith("/bias")}
     back = convert.tensorflow.to_canonical(trained, prefix="net/")
     assert back.spec.bias_mode == "double"
+    assert not any(np.shares_memory(a, b) for a in trained.values() for b in back.weights + back.biases)
     for gate in range(4):
         np.testing.assert_allclose(back.biases[gate], c.biases[gate] + c.biases[gate + 4] + 0.1)
         assert not back.biases[gate + 4].any()

@@ -34,6 +34,7 @@ def two_of(framework, **changes):
 
 CELL = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
 OWN_LSTM = {name.replace("cudnn_compatible_", ""): array for name, array in written("tensorflow").items()}
+APART = "rnn/multi_rnn_cell/cell_0", "bidirectional_rnn/fw/multi_rnn_cell/cell_1"
 TFS_GRU = {"rnn/gru_cell/gates/kernel": f4(7, 8), "rnn/gru_cell/candidate/kernel": f4(7, 4)}
 READ = {
     "pytorch": [
@@ -61,11 +62,14 @@ READ = {
         (written("onnx"), {"input_forget": 1}, "does not couple"),
         (written("onnx"), {"direction": "reverse"}, "reverse its input and output in time"),
         (written("onnx"), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "has only ['sigmoid', 'tanh', 'tanh']"),
+        (written("onnx", "rnn_relu", 1, "bidirectional"), {"activations": ["Relu", "Tanh"]}, "only ['relu', 'relu']"),
+        (written("onnx", "rnn_tanh"), {"activation_alpha": [0.5]}, "activation_alpha: cuDNN's activations take no"),
         (written("onnx", "gru"), {}, "expecting linear_before_reset=1"),
         ({f"{k}/{n}": a for k in (0, 2) for n, a in written("onnx").items()}, {}, "without a gap"),
     ],
     "flax": [
         (written("flax", **{"cell/hf/bias": None}), {}, "'cell/hf/bias': missing"),
+        (written("flax") | {"cell": {"hf": {"bias": f4(4)}}}, {}, "'cell/hf/bias': is there twice"),
         (written("flax", "gru", **{"cell/hr/bias": f4(4)}), {}, "'cell/hr/bias': unexpected"),
         (written("flax", "rnn_tanh"), {"activation": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
         (written("flax", "rnn_tanh"), {"bidirectional": True}, "1 cells do not make pairs"),
@@ -82,6 +86,8 @@ READ = {
         (two_of("tensorflow", **{CELL + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
         (two_of("tensorflow", **{CELL + "w_f_diag": f4(4)}), {}, "w_f_diag': unexpected"),
         (two_of("tensorflow"), {"forget_bias": 1.0}, "cudnn_compatible_lstm_cell adds nothing"),
+        ({name.replace(*APART): a for name, a in OWN_LSTM.items()}, {}, "each direction has layers of its own"),
+        (OWN_LSTM | {"rnn/lstm_cell/bias": f4(16)}, {}, "of another RNN than"),
         (OWN_LSTM, {"forget_bias": True}, "expecting a finite number"),
         (TFS_GRU, {}, "its reset gate comes before the product"),
         (written("tensorflow", "rnn_tanh"), {}, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu"),
@@ -155,7 +161,7 @@ PROJECTED, CLIPPED = lstm(num_proj=2), lstm(cell_clip=2.0)
             for name in ("pytorch", "keras", "jax_rnn", "chainer", "gluon", "tensorflow", "onnx")
         ),
         ("keras", RNNSpec("rnn_tanh", 1, 4, 3), {"cudnn": True}, "only CuDNNLSTM and CuDNNGRU"),
-        ("keras", RNNSpec("gru", 2, 4, 3), {"layers": ["one"]}, "expecting 2 different names"),
+        ("keras", RNNSpec("gru", 2, 4, 3), {"layers": ["one", "one"]}, "expecting 2 different names"),
         ("flax", RNNSpec("rnn_relu", 1, 4, 3), {}, "SimpleCell's activation"),
         ("flax", lstm(), {"api": "haiku"}, "expecting 'linen' or 'nnx'"),
         ("equinox", RNNSpec("rnn_tanh", 1, 4, 3), {}, "only LSTMCell and GRUCell"),

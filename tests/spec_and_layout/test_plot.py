@@ -92,7 +92,7 @@ def test_gradient_norms_are_those_of_each_region(figures, tmp_path):
     layout = op.layout()
     d_params = np.random.default_rng(0).normal(size=layout.size)
     d_params[layout.regions[5].slice] = 0
-    d_params[layout.regions[9].offset] = np.nan
+    d_params[[layout.regions[9].offset, layout.regions[11].offset]] = np.nan, np.inf
     plot.draw_gradient_norms(d_params, layout, tmp_path / "a.png")
     axes = figures[0].axes[0]
     names = [label.get_text().split("\n") for label in axes.get_xticklabels()]
@@ -104,7 +104,8 @@ def test_gradient_norms_are_those_of_each_region(figures, tmp_path):
         assert written[region.pseudo_layer, name, region.gate] == f"{norm:.2g}"
     assert not overlaps(figures[0])
     skip = ops.CudnnGRU(1, 4, 4, input_mode="skip_input")
-    plot.draw_gradient_norms(np.zeros(skip.params_size()), skip.layout(), tmp_path / "skip.png")
+    plot.draw_gradient_norms(np.full(skip.params_size(), 6e4, "f2"), skip.layout(), tmp_path / "skip.png")
+    assert "inf" not in texts_of(figures[-1])
     assert len(texts_of(figures[-1])) == 9  # the three input matrices are not there
 
 
