@@ -22,7 +22,9 @@ def shapes(owner: Any, names: tuple[str, ...]) -> str:
     """Return the shapes of an object's arrays, or tuples of arrays, as text. None is left out."""
 
     def text(value: Any) -> str:
-        return f"({', '.join(map(text, value))})" if isinstance(value, tuple) else str(list(value.shape))
+        if isinstance(value, tuple):
+            return f"({', '.join(map(text, value))})"
+        return "zeros" if value is None else str(list(value.shape))
 
     values = ((name, getattr(owner, name)) for name in names)
     return ", ".join(f"{name} {text(value)}" for name, value in values if value is not None)

@@ -58,7 +58,7 @@ class Stream:
         """
         if inputs.ndim not in (2, 3):
             raise ArgumentError("inputs", "[T, B, I], or [B, I] for one step", tuple(inputs.shape), aspect="shape")
-        before = None if self.states is None else self.states[0].shape[1]
+        before = next((state.shape[1] for state in self.states or () if state is not None), None)
         if before not in (None, inputs.shape[-2]):
             expected = f"{before}, those of the states: reset the stream, or make another one"
             raise ArgumentError("inputs", expected, inputs.shape[-2], aspect="number of sequences")

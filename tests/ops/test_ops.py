@@ -223,8 +223,11 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
         for found, expected in zip((np.concatenate(pieces), *stream.states), whole, strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-14)
         stream.reset()
-    fresh = op.stream(problem.params)
-    np.testing.assert_allclose(fresh(x[0])[None], op(x[:1], *[None] * len(start), problem.params, is_training=False)[0])
+    for zeros in (None, (None,) * len(start)):
+        fresh = op.stream(problem.params, zeros)
+        assert repr(fresh).count("zeros") == len(zeros or [zeros])
+        expected = op(x[:1], *[None] * len(start), problem.params, is_training=False)[0]
+        np.testing.assert_allclose(fresh(x[0])[None], expected)
     for wrong, text in ((x[:, :1], "number of sequences: 1, expecting 2, those of the states"), (x[0, 0], r"\[B, I\]")):
         with pytest.raises(ArgumentError, match=text):
             fresh(wrong)
