@@ -8,7 +8,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn.algorithms import candidates
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -81,3 +81,13 @@ def test_auto_does_not_try_small_h_where_it_has_no_backward():
         spec = RNNSpec("lstm", 1, 129, 4, algo="auto")
         found = {str(batch.spec.algo) for batch in candidates(CallConfig(spec, schedule, training))}
         assert ("persist_static_small_h" in found) is not training
+
+
+@pytest.mark.parametrize("told", ["workspace_nbytes", "reserve_nbytes"])
+def test_what_takes_more_memory_than_was_told_is_not_run(play, told):
+    _, engine, _ = play()
+    config = CallConfig(RNNSpec("gru", 2, 3, 4, dropout=0.5), Schedule(4, 3), keep_reserve=True)
+    batch = engine.addressed(0x10, config, drops=True)
+    setattr(batch, told, getattr(batch, told) - 1)
+    with pytest.raises(EngineError, match="asks for workspace and reserve of"):
+        batch.forward(0x10, config.schedule, {"params": 0x1000})

@@ -67,7 +67,7 @@ class Addressed:
         The masks are in the reserve, so the current random states do not matter.
 
         Raises:
-            ArgumentError: params, or their gradient, that cuDNN cannot use where they are.
+            ArgumentError: params that cuDNN cannot read where they are.
             CaptureError: the stream is being captured.
             EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
@@ -79,10 +79,9 @@ class Addressed:
         masks: Masks | None = None,
     ) -> None:  # fmt: skip
         """Launch passes on a stream. Before a forward, prepare the random states for it."""
-        for name in ("params", "d_params"):
-            address = at.get(name) or 0
-            if address % ALIGNMENT_NBYTES:
-                raise ArgumentError(name, f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
+        address = at["params"] or 0
+        if address % ALIGNMENT_NBYTES:
+            raise ArgumentError("params", f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
         with self._runtime.device.active():
             handle, native, dropout, own = self._ready(stream, what, states)
             data = native.data(handle, schedule)

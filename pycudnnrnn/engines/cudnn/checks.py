@@ -53,10 +53,9 @@ def check_sizes(config: CallConfig) -> None:
     states = spec.num_pseudo_layers, B, spec.num_units
     if math.prod(states) > INT32_MAX:
         raise ArgumentError("input_h", f"at most {INT32_MAX} elements", states, aspect="shape")
+    if schedule.is_ragged and spec.algo not in STANDARD_ALGORITHMS:
+        raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(spec.algo)!r}", "ragged or packed ones")
     backward_algo = config.backward_algo or spec.algo
-    for algo in (spec.algo, backward_algo):
-        if schedule.is_ragged and algo not in STANDARD_ALGORITHMS:
-            raise ArgumentError("sequence_lengths", f"equal lengths with algo {str(algo)!r}", "ragged or packed ones")
     trained = SMALL_H_TRAINED[spec.mode]
     if config.training and backward_algo is Algorithm.PERSIST_STATIC_SMALL_H and spec.num_units > trained:
         most = f"at most {trained} in training with algo {str(backward_algo)!r}"
