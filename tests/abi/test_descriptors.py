@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pycudnnrnn._libcudnn import Function
@@ -186,6 +186,8 @@ def data_calls(draw):
 @given(data_calls(), st.sampled_from([list, tuple, np.array, lambda x: np.array(x, np.int64)]))
 @EXAMPLES
 def test_data_settings(lib, raw, call, given_as):
+    # 8.9.7, 9.0.0 and 9.3.0 take packed lengths that are unsorted or zero silently and mean something else
+    assume(call["layout"] != 1 or lib.version >= 90600)
     dll, made = raw
     integers = [ctypes.c_int(call[name]) for name in ("data", "layout", "T", "B", "V")]
     array, fill = (ctypes.c_int * len(call["lengths"]))(*call["lengths"]), ctypes.c_double()
@@ -198,8 +200,7 @@ def test_data_settings(lib, raw, call, given_as):
             got = descriptor.read()
     except (ValueError, EngineError):
         pass
-    # 8.9.7, 9.0.0 and 9.3.0 take packed lengths that are unsorted or zero silently and mean something else
-    agree(real, got, [call["layout"] == 1 and lib.version < 90600])
+    agree(real, got)
     if got:
         names = {"dataType": "data", "layout": "layout", "maxSeqLength": "T", "batchSize": "B", "vectorSize": "V"}
         assert {name: got[name] for name in names} == {name: call[own] for name, own in names.items()}

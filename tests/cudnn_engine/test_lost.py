@@ -157,6 +157,8 @@ def test_a_device_that_is_lost_during_a_capture_is_not_a_call_that_cannot_be_cap
     cuda.code = 901  # cudaErrorStreamCaptureInvalidated
     with pytest.raises(CaptureError, match="cannot be captured"):
         device.capture(work)
+    assert cuda.order[-1] == "end of capture", "or the thread stays in it"
+    assert device.captured(device.stream()), "CUDA cannot say"
     cuda.order.clear()
     cuda.code = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):

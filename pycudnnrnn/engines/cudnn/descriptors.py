@@ -198,8 +198,7 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
     cuDNN fills the output past a sequence's end with zeros. With a NULL fill it would be undefined.
 
     Raises:
-        ArgumentError: a size below 1, more than 65535 time steps, a length outside 0 to `time`, or lengths that the
-            packed layout does not allow.
+        ArgumentError: a size below 1, more than 65535 time steps, or a length outside 0 to `time`.
         ArgumentTypeError: lengths that are not integers on the host.
         EngineError: bfloat16 before cuDNN 9.13.
 
@@ -216,8 +215,6 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
         check_int("vector_size", vector_size, 1, INT32_MAX)
         checked = check_lengths(lengths, time, batch)
         lengths = np.full(batch, time, np.int32) if checked is None else np.array(checked, np.int32)
-        if layout == c.cudnnRNNDataLayout_t.SEQ_MAJOR_PACKED:
-            _check_packed(lengths, time)
         super().__init__(library)
         self.pointer = self._pointer
         self._lengths = lengths
@@ -239,13 +236,6 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
         batch = get.read(self, 0, (ctypes.c_int * 0)(), fill)["batchSize"]  # how many lengths there are
         lengths = (ctypes.c_int * batch)()
         return get.read(self, batch, lengths, fill) | {"seqLengthArray": list(lengths), "paddingFill": fill.raw}
-
-
-def _check_packed(lengths: np.ndarray[Any, np.dtype[np.int32]], time: int) -> None:
-    if lengths[0] != time or lengths[-1] < 1 or bool((np.diff(lengths) > 0).any()):
-        raise ArgumentError(
-            "sequence_lengths", f"{time} first, then never longer ones, none of 0, in the packed layout", lengths
-        )
 
 
 def _checked_dims(dims: Sequence[int]) -> list[int]:
