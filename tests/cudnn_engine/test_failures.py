@@ -141,23 +141,24 @@ def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout
 
 
 @pytest.mark.parametrize(
-    ("spoil", "text"),
+    ("of", "spoil", "text"),
     [
-        (lambda r: {"shape": r.shape[::-1]}, "must have the shape"),
-        (lambda r: {"shape": (0, 0)}, "reports none"),
-        (lambda r: {"offset": r.offset + 0.5}, "no multiple of 4"),
-        (lambda r: {"offset": -1}, "-4 bytes from the base"),
+        (5, lambda r: {"shape": r.shape[::-1]}, "must have the shape"),
+        (5, lambda r: {"shape": (0, 0)}, "reports none"),
+        (5, lambda r: {"offset": r.offset + 0.5}, "no multiple of 4"),
+        (5, lambda r: {"offset": -1}, "-4 bytes from the base"),
+        (1, lambda r: {"shape": (3, 3)}, "must have no elements"),
     ],
 )
-def test_a_layout_that_cannot_be_is_an_error(play, spoil, text):
+def test_a_layout_that_cannot_be_is_an_error(play, of, spoil, text):
     played, engine, _ = play()
     honest = played._region
 
     def lie(spec, pseudo_layer, id_, kind):
         region = honest(spec, pseudo_layer, id_, kind)
-        spoilt = (pseudo_layer, id_, kind) == (0, 1, "weight")
+        spoilt = (pseudo_layer, id_, kind) == (0, of, "weight")
         return region.__class__(**(vars(region) | spoil(region))) if spoilt else region
 
     played._region = lie
     with pytest.raises(LayoutError, match=text):
-        engine.layout(ops.CudnnLSTM(1, 3, 4).spec)
+        engine.layout(ops.CudnnLSTM(1, 3, 3, "skip_input", num_proj=2).spec)

@@ -12,7 +12,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.lost import STICKY
-from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError
+from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from tests.helpers.every_call import CALLS, EveryCall
 from tests.helpers.oracles import missing
 
@@ -143,6 +143,9 @@ def test_a_cuda_device_is_watched_whether_it_is_the_current_one_or_not(cuda, ind
         running.__exit__(CudnnError, error, None)
     with pytest.raises(DeviceLostError, match=f"cuda:{index}"):
         device.active()
+    cuda.code = 0
+    with pytest.raises(EngineError, match="device 'cuda:2' was asked for; CuPy finds 2"):
+        CudaDevice(2)
 
 
 @pytest.mark.parametrize("at", ["work", "end"])

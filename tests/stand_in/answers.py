@@ -72,7 +72,7 @@ class Answers:
     def cudnnSetDropoutDescriptor(self, desc, handle, bits, states, nbytes, seed):
         self._handle(handle)
         self._dropouts[desc] = (native.as_double(bits), states)
-        if states:
+        if states and native.as_double(bits):  # at a rate of 0 nothing says that states are written
             if nbytes != STATES_NBYTES:
                 raise native.Refused(native.BAD_SIZE, "states size")
             native.write(states, "<QQ", 0, seed)

@@ -58,7 +58,7 @@ class HandlePool:
     """The handles of one device.
 
     Raises:
-        EngineError: the process is a fork of one that had handles, where CUDA does not work; or more threads at once
+        EngineError: the process is a fork of one that had this pool, where CUDA does not work; or more threads at once
             than HANDLES_MAX.
     """
 
@@ -77,7 +77,7 @@ class HandlePool:
 
     def check_process(self) -> None:
         """Refuse to work in a forked child."""
-        if self._count and self.forks != self._forks:
+        if self.forks != self._forks:
             raise EngineError(
                 "cuDNN was used before this process was forked, and CUDA does not survive a fork: "
                 "start processes with multiprocessing's 'spawn' method"
@@ -106,7 +106,6 @@ class HandlePool:
                 raise EngineError(f"{HANDLES_MAX} threads already have a cuDNN handle on this device, the most allowed")
             handle = Handle(self._library)
             self._count += 1
-            self._forks = self.forks
             return handle
 
 
