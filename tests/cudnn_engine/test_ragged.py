@@ -1,5 +1,6 @@
 """Lengths are no part of what is prepared: new ones set two descriptors, and ask, make and send nothing."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -9,6 +10,9 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor
 from pycudnnrnn.errors import EngineError
+from pycudnnrnn.passes import CallConfig
+from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.prepared import Prepared
 from tests.stand_in import shim
@@ -67,6 +71,16 @@ def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(pl
         one.forward()
         assert np.array_equal(host(one.y), one.problem.results()["y"])
     assert queries(played) == []
+
+
+def test_all_else_that_a_batch_is_is_part_of_what_is_compiled(play):
+    _, engine, _ = play()
+    plain = CallConfig(RNNSpec("lstm", 2, 3, 4), Schedule(4, 3), keep_reserve=True)
+    kinds = [{"T": 5}, {"B": 2}, {"lengths": (4, 2, 1)}, {"time_major": False}, {"packed": True}]
+    batches = [plain._replace(schedule=dataclasses.replace(plain.schedule, **kind)) for kind in ({}, *kinds)]
+    batches += [plain._replace(**kind) for kind in ({"keep_reserve": False}, {"backward_algo": "persist_static"})]
+    with engine.runtime.launching() as handle:
+        assert len({engine.runtime.native_calls(handle, batch) for batch in batches}) == len(batches)
 
 
 def test_lengths_that_were_set_by_half_are_set_again(play, monkeypatch):

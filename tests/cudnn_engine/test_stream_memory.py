@@ -94,6 +94,15 @@ def test_memory_is_used_by_one_stream_after_another_and_given_back_after_the_las
     assert device.waits == [(first, home), (second, first), (home, second)]
 
 
+def test_a_plan_waits_for_nothing_in_the_callers_capture(owners):
+    owner, stream = owners.made("plan"), Stream()
+    owners.device.streams[stream.ptr] = stream
+    with owners.device.recording(stream) as recorded:
+        owners.use_on(stream, owner)
+    assert len(recorded) == 1
+    assert not owners.device.waits
+
+
 @pytest.mark.parametrize("which", ["home", "last"])
 @NAMES
 def test_memory_stays_while_one_of_its_streams_is_captured_and_goes_back_later(owners, name, which):

@@ -36,6 +36,13 @@ def test_a_hundred_steps_seed_cudnn_once_and_each_has_masks_of_its_own(played):
     assert len({found[k][0].numpy().tobytes() for k in range(100)}) == 100
 
 
+def test_modules_on_one_stream_drop_each_at_its_rate(played):
+    for number, rate in enumerate((0.5, 0.25, 0.5)):
+        module, x = make(dropout=rate)
+        seed = first_seed(number)
+        equal(step(module, x), on_numpy(module, x, chain=(seed, 0)))
+
+
 def seed(_):
     torch.manual_seed(5)
 
