@@ -21,6 +21,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers import kinds
+from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import HostDevice, host, imported
 
 TORCH_STREAM = 0x7700
@@ -148,12 +149,14 @@ STREAMS = {
 }
 
 
+@pytest.mark.parametrize("only", ["params", "dy"])
 @pytest.mark.parametrize("case", STREAMS)
-def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_others(played, case):
+def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_others(played, case, only):
     kind, others, address, waited_for = STREAMS[case]
     shim, device = played
     cupys = device.current
-    run(device, problem_of(), kind, others, only=("params",))
+    waited_for = waited_for and (3 if kind == "jax" or only == "params" else 1)
+    run(device, problem_of(), kind, others, only=(only,))
     main = cupys.ptr if address is None else address
     assert {stream for _, _, stream, _ in shim.launches} == {main}
     assert device.current is cupys, "CuPy's own current stream is back"
@@ -165,7 +168,18 @@ def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_othe
         assert order[-1] != main, "then what comes waits for the work"
     else:
         assert not waits
-    assert [stream.ptr for stream in device.synchronized] == [main] * (3 if waited_for else 0)
+    assert [stream.ptr for stream in device.synchronized] == [main] * waited_for
+
+
+def test_params_that_move_to_cupy_are_there_for_cupys_stream(played):
+    _, device = played
+    use_host_cupy(device)
+    problem, cupys = problem_of(), device.current
+    moved = problem.op.move_params(put(device, "torch", problem.params), "cuda:0")
+    assert np.array_equal(host(moved), problem.params)
+    assert [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits][-1] == (cupys.ptr, TORCH_STREAM)
+    back = problem.op.move_params(moved, "cpu")
+    assert np.array_equal(back, host(problem.op.move_params(back, "cuda:0")))
 
 
 @pytest.mark.parametrize("training", [False, True])
