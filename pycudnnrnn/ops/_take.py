@@ -73,7 +73,7 @@ class Taker:
                 if native.strides != strides and not native.flags.c_contiguous:
                     raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
                 place = address(native)
-                if place % alignment and native.size:
+                if place % alignment:
                     least = alignment if exact else dtype.itemsize
                     if place % least:
                         raise ArgumentError(words[name], f"memory aligned to {least} bytes", hex(place))

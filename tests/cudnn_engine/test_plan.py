@@ -175,7 +175,7 @@ def test_what_may_be_null_may_be_none_and_what_may_not_is_named(play):
     plan.backward_weights(b.x, None, b.y, b.d_params, b.reserve, accumulate=True)
     np.testing.assert_allclose(b.d_params, 2 * expected, rtol=1e-12)
     there, inference = device.from_host(b.x), LSTM.prepare(5, 2)
-    inference.forward(b.params, b.x, None, None, b.y, None, None)
+    inference.forward(b.params, b.x, None, None, b.y, None, None, b.reserve)
     refused = [
         (lambda: backward_data(dhy=None), "dhy"),
         (lambda: backward_data(dcy=None), "dcy"),

@@ -63,6 +63,7 @@ def test_a_bad_call_names_the_argument_what_was_expected_and_what_came(case):
         (X[0], H, r"Invalid inputs shape: \(2, 4\), expecting three axes, \[T, B, I\]"),
         (X, H[0], r"Invalid input_h shape: \(2, 3\), expecting three axes, \[L \* D, B, U\]"),
         (X, H, r"Invalid input_h shape: \(1, 2, 3\), expecting a multiple of 2 rows"),
+        (X, H[:0], r"Invalid input_h shape: \(0, 2, 3\), expecting a multiple of 2 rows"),
     ],
 )
 def test_a_function_reads_its_sizes_off_arrays_that_have_them(x, h, text):
