@@ -102,8 +102,7 @@ def test_work_goes_to_torchs_current_stream(played):
 
 def test_calls_of_one_size_are_other_kinds_with_the_batch_first_or_a_backward_to_come(played):
     module, x = make()
-    with torch.no_grad():
-        module(x[:3])
+    torch.no_grad()(module)(x[:3])
     y, *_ = step(module, x[:3])
     turned = make(batch_first=True)[0](x[:3].transpose(0, 1))[0]
     equal([turned.detach().transpose(0, 1)], [y])
@@ -131,6 +130,8 @@ def test_params_that_do_not_fit_are_refused_with_the_reasons_that_arrays_get(pla
         torch.func.functional_call(module, {"params": params}, (x,))
     with pytest.raises(ArgumentError, match=r"Invalid params: .* aligned to 16 bytes"):
         torch.func.functional_call(module, {"params": params[1:]}, (x,))
+    strided = torch.stack([params[1:], params[1:] + 1], 1)[:, 0]
+    equal(torch.func.functional_call(module, {"params": strided}, (x,))[:1], module(x)[:1])
 
 
 def test_a_reserve_that_no_forward_wrote_is_refused(played):
@@ -166,6 +167,8 @@ def test_more_steps_than_one_native_call_takes_run_without_gradients_only(played
     equal([y, *found], [theirs, *expected])
     with pytest.raises(TorchArgumentError, match=r"Invalid input length: 5, .* if gradients are needed"):
         module(data)
+    monkeypatch.setattr(_torch_cudnn, "TIME_MAX", 5)
+    module(data)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself

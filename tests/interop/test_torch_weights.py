@@ -160,8 +160,7 @@ def test_loading_by_assignment_takes_dtype_and_device_and_works_from_meta():
                 half.load_state_dict(dict([*state.items()][:1]), assign=True, strict=False)
         half.register_parameter("scale", torch.nn.Parameter(torch.zeros(2)))
         half.load_state_dict(state | {"scale": torch.ones(2)}, assign=True)
-        assert half.weight_ih_l0.dtype == torch.float64
-        assert half.scale.tolist() == [1, 1]
+        assert (half.weight_ih_l0.dtype, half.scale.tolist()) == (torch.float64, [1, 1])
 
 
 def test_an_op_of_ours_runs_them_as_they_are():
