@@ -72,7 +72,7 @@ def test_every_address_is_in_its_place(played, monkeypatch, dtype, lengths, opti
 
 
 def test_what_is_not_aligned_is_copied(played):
-    """The stand-in refuses what is not aligned."""
+    """The stand-in refuses what is not aligned, and a reserve that a backward has used."""
 
     def shifted(tensor):
         """The same numbers, eight bytes off."""
@@ -85,7 +85,8 @@ def test_what_is_not_aligned_is_copied(played):
     for given in (torch.clone, shifted):
         module.zero_grad()
         y, (h, c) = module(given(x), tuple(map(given, hx)))
-        torch.autograd.backward([y, h, c], [given(torch.ones_like(result)) for result in (y, h, c)])
+        for _ in range(2):
+            torch.autograd.backward([y, h, c], [given(torch.ones_like(r)) for r in (y, h, c)], retain_graph=True)
         found.append([y.detach(), module.params.grad.clone()])
     equal(*found)
 

@@ -114,8 +114,7 @@ def test_where_nothing_drops_the_states_come_back_as_they_were(options, keywords
 
 def test_one_layer_drops_nothing_and_needs_neither_states_nor_a_position():
     op, x = ops.CudnnGRU(1, 6, 4), np.ones((5, 3, 4), "f4")
-    params = op.init_params(0)
-    equal(rnn(params, x, spec=op.spec.replace(dropout=0.5)), op(x, None, params))
+    equal(rnn(op.init_params(0), x, spec=op.spec.replace(dropout=0.5)), op(x, None, op.init_params(0)))
 
 
 def test_states_are_refused_that_are_none():
