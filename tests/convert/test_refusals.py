@@ -43,6 +43,7 @@ READ = {
         (torch("gru", weight_hr_l0=f4(4, 4)), {}, "'weight_hr_l0': expecting 12 / 4 columns (only the LSTM"),
         (torch(fc=f4(3)), {}, "'fc': unexpected"),
         (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
+        (torch(bias_ih_l0=np.ma.masked_equal(f4(16), 1)), {}, "'bias_ih_l0': cannot be read as an array"),
         (torch(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
         (torch(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
