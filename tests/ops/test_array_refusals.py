@@ -80,6 +80,9 @@ def test_a_device_without_a_gpu_or_without_cupy_is_an_error_that_says_so(monkeyp
     ):
         with pytest.raises(EngineError, match="no CUDA device"):
             call()
+    for name in ("cpu:0", "cuda:", "cuda:1x"):
+        with pytest.raises(ArgumentError, match="Invalid device"):
+            OP.params_size(name)
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingDependencyError, match=r"pycudnnrnn\[cuda13\]"):
         OP.params_size("cuda")

@@ -59,11 +59,12 @@ READ_AGAIN = ["params", "input_data", "input_h", "input_c", "output"]
 
 
 def beside(array, size, shift):
-    """Return a copy of an array, and a buffer of `size` that has one element of it, at either end."""
+    """Return a copy of an array, data backward, and a buffer of `size` that has one element of it, at either end."""
     memory = np.zeros(array.size + size - 1)
     own, out = (memory[: array.size], memory[-size:]) if shift > 0 else (memory[-array.size :], memory[:size])
-    own[:] = array.reshape(-1)
-    return own.reshape(array.shape), out
+    way = slice(None, None, -1 if array.ndim > 1 else 1)
+    own[:] = array[way].reshape(-1)
+    return own.reshape(array.shape)[way], out
 
 
 @pytest.mark.parametrize("name", READ_AGAIN)
