@@ -98,7 +98,8 @@ def test_params_of_every_library_are_written(tmp_path, kind, dtype):
 def test_arrays_are_saved_and_restored_by_their_elements_however_they_lie_in_memory(tmp_path):
     whole = np.zeros((4, 6))
     views = {"rows": whole[::2, 1:3], "turned": np.zeros((3, 5)).T, "back": np.zeros(4)[::-1], "none": np.zeros((0, 3)),
-             "row": np.zeros(3)[None], "torch": torch.zeros(6, 2)[::2].T, "parameter": torch.nn.Parameter(torch.zeros(3))}  # fmt: skip
+             "row": np.zeros(3)[None], "torch": torch.zeros(6, 2)[::2].T,
+             "parameter": torch.nn.Parameter(torch.zeros(3))}  # fmt: skip
     rng = np.random.default_rng(0)
     values = {name: rng.normal(size=(*a.shape, 2)).astype(str(a.dtype)[-7:])[..., 1] for name, a in views.items()}
     Saver(views).restore(Saver(values).save(tmp_path / "m"))

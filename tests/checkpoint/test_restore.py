@@ -252,6 +252,7 @@ UNFIT = {
     "a read-only array": (lambda: np.ones(3), lambda: read_only(np.zeros(3))),
     "an array whose rows overlap": (lambda: np.ones((3, 2)), lambda: as_strided(np.zeros(4), (3, 2), (8, 8))),
     "an expanded tensor": (lambda: torch.ones(3), lambda: torch.zeros(1).expand(3)),
+    "a tensor of inference": (lambda: torch.ones(3), torch.inference_mode()(lambda: torch.zeros(3))),
     "a read-only layer": (built, frozen_layer),
     "a read-only variable of a layer": (
         lambda: with_a_variable(np.ones((2, 2))), lambda: with_a_variable(read_only(np.ones((2, 2))))
