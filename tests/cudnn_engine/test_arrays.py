@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from pycudnnrnn import ops
+from pycudnnrnn._arrays import kind_of
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers import kinds
@@ -214,6 +215,12 @@ def test_a_graph_on_jaxs_params_is_refused_because_nobody_could_write_to_its_arr
     with pytest.raises(ArgumentError, match=r"Invalid params: a JAX array, expecting a CuPy array or a torch tensor"):
         plan.capture(params)
     assert len(device.allocations) == allocations + 1, "nothing but params"
+
+
+@pytest.mark.parametrize(("number", "device"), [(3, "cpu"), (13, "cuda:1")], ids=["pinned", "managed"])
+def test_memory_that_cuda_shares_with_the_host_is_where_its_library_says(monkeypatch, number, device):
+    monkeypatch.setattr(CudaTensor, "__dlpack_device__", lambda _: (number, 1))
+    assert kind_of("x", torch.zeros(3).as_subclass(CudaTensor)) == ("torch", device, None)
 
 
 def test_arrays_on_two_devices_are_refused_with_both_named(played):
