@@ -307,6 +307,8 @@ def test_ctrl_c_among_the_writes_comes_after_them_and_other_threads_write_withou
     try:
         with pytest.raises(KeyboardInterrupt):
             saver.restore(path)
+        with pytest.raises(ZeroDivisionError), _overwriting.uninterrupted():
+            _ = 1 / 0
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from pycudnnrnn import RNNSpec, convert, ops
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.testing.strategies import make_problem, specs
@@ -141,6 +142,13 @@ def test_a_dropout_that_another_state_replaced_is_let_go():
     op.set_dropout_state(op.dropout_state())
     gc.collect()
     assert before() is None
+
+
+def test_of_what_is_kept_the_oldest_is_dropped_first():
+    kept = Recent(2)
+    for value in "abac":
+        kept.keep(value, value)
+    assert kept.values() == ["a", "c"]
 
 
 # --- dtypes ---------------------------------------------------------------------------------------------------------
