@@ -1,11 +1,15 @@
 """A call of a layer or a cell that is refused leaves it as it was, so that the next one works."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, CudnnGRU, CudnnLSTM, RNNSpec
 from pycudnnrnn.cells import CellStack
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
+from pycudnnrnn.layers import _layer
+from tests.helpers.interrupts import at_every_moment
 from tests.helpers.layers import batch
 
 X, H, FIRST = batch(2, 5), batch(2, 3), batch(4, 2, 5)
@@ -23,6 +27,14 @@ def test_a_refused_move_or_cast_leaves_a_layer_as_it_was(keywords, built):
     assert (layer.get_config(), layer.device, layer.variables) == (before, device, variables)
     layer.build((None, None, 4))
     assert layer.params.dtype == layer.spec.dtype == "float32"
+
+
+def test_ctrl_c_at_any_moment_of_a_cast_leaves_a_layer_in_one_dtype():
+    layer, dtypes = CudnnGRU(1, 2), itertools.cycle(["float64", "float32"])
+    layer.build((1, 1, 3))
+    for _ in at_every_moment(lambda: layer.to(dtype=next(dtypes)), {_layer.__file__}):
+        assert layer.params.dtype == layer.op.dtype == layer.dtype == layer.spec.dtype
+        layer(np.ones((1, 1, 3), layer.params.dtype))
 
 
 def test_a_refused_first_call_neither_builds_nor_names_a_layer():
