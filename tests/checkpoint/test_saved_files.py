@@ -46,6 +46,8 @@ def test_the_latest_checkpoints_are_kept_and_named_by_step(folder):
     lines = [f'model_checkpoint_path: "{kept[1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in kept)]
     assert (folder / "checkpoint").read_text().splitlines() == lines
     assert [p.name for p in saver.last_checkpoints] == kept
+    saver.save(folder.parent / "other", 4)
+    assert "model-3" not in (folder.parent / "checkpoint").read_text(), "it is in another folder"
     for keep in (None, 0):
         everything = Saver({"step": step}, max_to_keep=keep)
         for n in range(6):
@@ -181,8 +183,19 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_a_warning_and_is_tried_agai
             second = saver.save(folder / "m", 2)
     assert said[0].filename == __file__
     assert saver.last_checkpoints == [first, second]
-    saver.save(folder / "m", 3)
-    assert names(folder) == ["checkpoint", "m-3"]
+    saver.save(folder / "m", 3, format="tensorflow")
+    assert names(folder) == ["checkpoint", "m-3.data-00000-of-00001", "m-3.index"]
+
+    def interrupted(path, **_):
+        assert path.name == "m-3.index", "without it, nothing takes the rest for a checkpoint"
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            saver.save(folder / "m", 4)
+    saver.save(folder / "m", 5)
+    assert names(folder) == ["checkpoint", "m-5"]
 
 
 def test_threads_that_share_a_saver_keep_as_many_as_it_keeps(folder):
