@@ -186,14 +186,18 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_a_warning_and_is_tried_agai
     saver.save(folder / "m", 3, format="tensorflow")
     assert names(folder) == ["checkpoint", "m-3.data-00000-of-00001", "m-3.index"]
 
+    tried = []
+
     def interrupted(path, **_):
-        assert path.name == "m-3.index", "without it, nothing takes the rest for a checkpoint"
-        raise KeyboardInterrupt
+        if path.name.startswith("m-3"):
+            tried.append(path.name)
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", interrupted)
         with pytest.raises(KeyboardInterrupt):
             saver.save(folder / "m", 4)
+    assert tried == ["m-3.index"], "without it, nothing takes the rest for a checkpoint"
     saver.save(folder / "m", 5)
     assert names(folder) == ["checkpoint", "m-5"]
 
