@@ -90,9 +90,6 @@ def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_d
         (True, True): BiasMode.DOUBLE,
     }
     weights, biases = ([a for layer in layers for a in getattr(layer, what)] for what in ("weights", "biases"))
-    dtypes = {array.dtype.name for array in (*weights, *biases)}
-    if len(dtypes) > 1:
-        raise ConvertError(framework, "arrays", f"expecting one dtype, got {', '.join(sorted(dtypes))}")
     try:
         spec = RNNSpec(
             mode,
@@ -101,7 +98,7 @@ def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_d
             first.W[0].shape[1],
             InputMode.LINEAR_INPUT,
             Direction.BIDIRECTIONAL if num_dirs == 2 else Direction.UNIDIRECTIONAL,
-            dtypes.pop(),
+            first.W[0].dtype.name,
             num_proj=P if first.projection is not None else None,
             bias_mode=bias_modes[first.bW is not None, first.bR is not None],
         )
