@@ -78,12 +78,14 @@ def test_regions_that_lie_elsewhere_are_marked(figures, tmp_path):
     predicted = arithmetic_layout(spec)
     a, b, *rest = predicted.regions
     swapped = ParamLayout(
-        predicted.size,
+        predicted.size + 1,
         (Region(*a.key[:2], a.gate, a.kind, b.offset, a.shape), Region(*b.key[:2], b.gate, b.kind, 0, b.shape), *rest),
     )
     plot.draw_layout(swapped, tmp_path / "a.png", expected=predicted)
     marked = [text for text in texts_of(figures[0]) if "≠" in text]
     assert [text.split("\n")[2] for text in marked] == ["@ 30 ≠ 0", "@ 0 ≠ 30"]
+    legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert legend[-2:] == ["padding", "not where it is expected (≠ there)"]
     assert not overlaps(figures[0])
 
 
@@ -130,6 +132,22 @@ def test_gate_activations_lead_to_the_engines_output(problem):
             else:
                 h = g[0]
         np.testing.assert_allclose(h, whole.output_h[p, 0], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnRNNRelu])
+def test_the_gates_of_the_pseudo_layer_that_is_named_are_drawn_over_time(kind, figures, tmp_path):
+    op = kind(2, 4, 3, direction="bidirectional")
+    canonical, x = op.params_to_canonical(op.init_params(0)), np.ones((5, 3))
+    gates = plot.gate_activations(op.spec, canonical, x)[3]
+    for title, shown in ((None, "gates of layer 1, backward"), ("mine", "mine")):
+        plot.draw_gates(op.spec, canonical, x, tmp_path / "a.svg", pseudo_layer=3, title=title)
+        assert figures[-1].get_suptitle() == shown
+    panels = {axes.get_title("left"): axes.images[0] for axes in figures[0].axes if axes.images}
+    assert np.array_equal([image.get_array().T for image in panels.values()], gates.swapaxes(0, 1))
+    whole, signed = (0, 1), (-1, 1)
+    of_lstm = {"input": whole, "forget": whole, "new": signed, "output": whole}
+    expected = {"hidden": (0, gates.max())} if kind is ops.CudnnRNNRelu else of_lstm
+    assert {name: image.get_clim() for name, image in panels.items()} == expected
 
 
 LSTM = ops.CudnnLSTM(1, 4, 3)
