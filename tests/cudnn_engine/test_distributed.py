@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import _arrays, distributed
-from pycudnnrnn.errors import StateError
+from pycudnnrnn.errors import ArgumentError, StateError
 from tests.helpers.oracles import need
 from tests.stand_in.host_device import Stream, host
 
@@ -95,6 +95,13 @@ def test_where_another_rank_differs_nccl_is_asked_for_nothing(device, rank, colu
     with pytest.raises(StateError, match=text):
         distributed.all_reduce_gradients(array, comm, reduction="sum")
     assert [name for name, *_ in comm.calls] == ["allGather"]
+
+
+def test_an_array_on_another_device_than_the_communicators_is_refused(device, monkeypatch):
+    here, comm = distributed.engine_for("cuda"), NcclCommunicator(1, device=1)
+    monkeypatch.setattr(distributed, "engine_for", lambda _: here)  # two devices for one
+    with pytest.raises(ArgumentError, match="Invalid params device: cuda:0, expecting an array on cuda:1, where the "):
+        distributed.broadcast_params(device.from_host(np.arange(6.0)), comm)
 
 
 class Recorded(MPI.Intracomm):
