@@ -96,7 +96,7 @@ def test_linens_own_rnn_modules_are_read_by_their_params(kind):
         below = applied(module, params, below, seq_lengths=lengths)
         below = np.where((np.arange(4) < lengths[:, None])[..., None], below, 0)
         found |= {f"layers_{k}/{name}": array for name, array in params.items()}
-    c = convert.flax.to_canonical(traverse_util.unflatten_dict(found, sep="/"))
+    c = convert.flax.to_canonical(traverse_util.unflatten_dict(dict(sorted(found.items())), sep="/"))
     assert (c.spec.num_layers, c.spec.num_dirs, c.spec.num_units) == (2, 2, 5)
     zeros = np.zeros((4, 6, 5))
     assert np.abs(run_ours(c, x, zeros, zeros, lengths)[0] - below.swapaxes(0, 1)).max() <= TOLERANCE
