@@ -57,8 +57,6 @@ def to_canonical(
     matches = named.matches(_KEY, "0/w0")
     count = 1 + max(int(match[1]) for match in matches)
     num_dirs = 1 + bidirectional
-    if count % num_dirs:
-        named.refuse(f"{count}/w0", f"missing: {count} children do not make pairs of two directions")
     G = (1 + max((int(match[3]) for match in matches if match[2] == "w"), default=0)) // 2
     modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain_mode("chainer", activation)}
     if G not in modes:

@@ -148,6 +148,7 @@ def test_a_maze_of_hard_links_is_walked_once(tmp_path):
         group["kernel"] = np.ones((3, 4), "f4")
         group["again"] = group["kernel"]
         group["whole"] = file
+        group["nothing"] = h5py.Empty("f4")
     assert list(read_h5(tmp_path / "maze.h5")) == ["a/" * 30 + "again"]
 
 

@@ -181,6 +181,10 @@ def called_twice(x):
     return one(one(x))
 
 
+def part_called_twice(x):
+    return (part := sequential(lstm("one"), name="part"))(part(x))
+
+
 def stateful(_):
     x = keras.Input(batch_shape=(3, 6, U))
     return keras.Model(x, lstm("one", stateful=True)(x))
@@ -192,6 +196,7 @@ CALLS = {
         lambda x: lstm("one")(x, initial_state=[keras.ops.ones((1, U))] * 2), "one", f"'one': {STATE} a constant"),
     "a state of another layer": (decoder, "two", f"'two': {STATE} what LSTM 'one' computes"),
     "twice": (called_twice, "one", "'one': LSTM 'one' is called 2 times"),
+    "a model within, twice": (part_called_twice, "one", "'part/one': Sequential 'part' is called 2 times"),
     "stateful": (stateful, "one", "'one': is stateful: it starts from the states that its last call ended with"),
 }  # fmt: skip
 
@@ -334,13 +339,14 @@ def old(kind, name, nodes, **own):
 
 
 def old_lstm(name, nodes, **own):
-    own = {"recurrent_initializer": {}, "return_sequences": True, "stateful": False, "units": U} | own
+    own = {"return_sequences": True, "stateful": False, "units": U} | own
     return old("LSTM", name, nodes, **own)
 
 
 def old_file(path, layers, kind="Model"):
     """Write a model as Keras 2 did: below the outermost layer it names only the innermost."""
-    config = {"class_name": kind, "config": {"name": "model", "layers": layers}, "keras_version": "2.2.4"}
+    own = layers if kind == "Sequential" else {"name": "model", "layers": layers}  # a list before Keras 2.2.3
+    config = {"class_name": kind, "config": own, "keras_version": "2.2.4"}
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = json.dumps(config)
         for layer in layers:
@@ -375,6 +381,6 @@ def test_keras_2s_models_in_models_and_its_grus_are_read_by_what_they_meant(tmp_
     part = old("Functional", "part", [[["x", 0, 0, {}]]], layers=[IN, ONE])
     arrays = old_file(tmp_path / "m.h5", [IN, part, old_lstm("two", [[["part", 0, 0, {}]]])])
     assert TO_CANONICAL(arrays, layers=["part", "two"]).spec.num_layers == 2
-    gru = {"class_name": "GRU", "config": {"name": "g", "recurrent_initializer": {}, "units": U}}
+    gru = {"class_name": "GRU", "module": "tf_keras.layers", "config": {"name": "g", "units": U}}
     old_file(tmp_path / "m.h5", [gru], "Sequential")
     assert convert.keras.read_settings(tmp_path / "m.h5") == {"g": {"reset_after": False}}, "before there was a choice"

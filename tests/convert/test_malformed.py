@@ -98,7 +98,8 @@ def test_a_canonical_that_is_none_is_not_made(index, junk):
     weights, biases, bad_weights, bad_biases = ([*arrays] for arrays in (c.weights, c.biases) * 2)
     bad_weights[index % 8], bad_biases[index % 8] = junk, c.weights[0]
     narrow = [c.weights[0][:, 1:], *weights[1:]]
-    pairs = [(junk, biases), (bad_weights, biases), (narrow, biases), (weights, bad_biases)]
+    wide = [weights[0].astype("f8"), *weights[1:]]
+    pairs = [(junk, biases), (bad_weights, biases), (narrow, biases), (wide, biases), (weights, bad_biases)]
     for parts in ((junk, weights, biases), *((c.spec, *pair) for pair in pairs)):
         with pytest.raises(ConvertError):
             convert.Canonical(*parts)

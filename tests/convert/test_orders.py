@@ -100,6 +100,8 @@ def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction
     c = random_canonical(RNNSpec(mode, 2, 4, 3, direction=direction, dtype="float64"), 5)
     arrays = convert.keras.from_canonical(c, cudnn=True)
     equal_models(convert.keras.to_canonical(arrays), c)
+    without = random_canonical(c.spec.replace(bias_mode="none"), 5)
+    assert convert.keras.from_canonical(without, cudnn=True).keys() == arrays.keys(), "the biases are zeros"
     plain = list(convert.keras.from_canonical(c).values())
     values = list(arrays.values())
     for k in range(0, len(values), 3):

@@ -61,6 +61,7 @@ READ = {
         (written("onnx", P=f4(1, 12)), {}, "peepholes"),
         (written("onnx"), {"clip": 1.0}, "bounds the sums that go into the gates"),
         (written("onnx"), {"input_forget": 1}, "does not couple"),
+        (written("onnx"), {"direction": "bidirectional"}, "W has 1 direction(s), and this says 'bidirectional'"),
         (written("onnx"), {"direction": "reverse"}, "reverse its input and output in time"),
         (written("onnx"), {"activations": ["Sigmoid", "Tanh", "Relu"]}, "has only ['sigmoid', 'tanh', 'tanh']"),
         (written("onnx", "rnn_relu", 1, "bidirectional"), {"activations": ["Relu", "Tanh"]}, "only ['relu', 'relu']"),
@@ -73,14 +74,18 @@ READ = {
         (written("flax") | {"cell": {"hf": {"bias": f4(4)}}}, {}, "'cell/hf/bias': is there twice"),
         (written("flax", "gru", **{"cell/hr/bias": f4(4)}), {}, "'cell/hr/bias': unexpected"),
         (written("flax", "rnn_tanh"), {"activation": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
+        ({f"cell/{gate}/kernel": f4(3, 4) for gate in ("if", "in")}, {}, "looks like MGUCell"),
         (written("flax", "rnn_tanh"), {"bidirectional": True}, "1 cells do not make pairs"),
     ],
+    "equinox": [({"weight_ih": f4(4, 3), "weight_hh": f4(4, 4)}, {}, "'weight_hh': has one gate, and Equinox has no")],
+    "jax_rnn": [({}, {"input_size": 3, "hidden_size": 2**20 + 1}, "hidden_size: expecting a positive integer")],
     "gluon": [
         (two_of("gluon", l1_i2h_weight=f4(16, 3)), {}, "expecting shape (16, 4), got (16, 3)"),
         (written("gluon", "rnn_tanh"), {"activation": "softrelu"}, "cuDNN has only 'tanh' and 'relu'"),
     ],
     "chainer": [
         (two_of("chainer", **{"1/w7": None}), {}, "'1/w7': missing"),
+        ({"0/b0": f4(4)}, {}, "expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got 0"),
         (two_of("chainer"), {"bidirectional": True}, "'1/w0': expecting shape (4, 3), got (4, 4)"),
     ],
     "tensorflow": [
@@ -130,7 +135,7 @@ def test_an_object_in_place_of_its_arrays_is_answered_with_what_to_give(framewor
             module.from_canonical(given)
         c = eval(str(caught.value).partition(" is ")[2], {"convert": convert, called: given, "params": params})
         assert (c.spec.mode, c.spec.num_units, c.spec.input_size) == ("lstm", 4, 3), name
-        sizes = {"input_size": 3, "hidden_size": 4} if framework == "jax_rnn" else {}
+        sizes = {"input_size": np.int64(3), "hidden_size": 4} if framework == "jax_rnn" else {}
         with pytest.raises(ConvertError, match=rf"got {type(given).__name__}: its Canonical is "):
             module.to_canonical(given, **sizes)
 
@@ -177,6 +182,8 @@ def test_what_a_framework_cannot_hold_is_named(framework, spec, keywords, text):
 
 def test_cells_whose_names_contradict_one_another_or_the_caller_are_refused():
     both = convert.flax.from_canonical(random_canonical(RNNSpec("lstm", 1, 5, 3, direction="bidirectional"), 1))
+    short = {name.replace("forward_rnn", "fw").replace("backward_rnn", "bw"): array for name, array in both.items()}
+    equal_models(convert.flax.to_canonical(short), convert.flax.to_canonical(both))
     with pytest.raises(ConvertError, match="bidirectional: is False, and the names say forward and backward"):
         convert.flax.to_canonical(both, bidirectional=False)
     again = {name.replace("forward_rnn", "fw_rnn"): array for name, array in both.items() if "forward" in name}

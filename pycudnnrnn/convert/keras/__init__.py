@@ -151,7 +151,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         >>> import json, tempfile
         >>> import h5py
         >>> from pycudnnrnn import convert
-        >>> gru = {"name": "encoder", "recurrent_initializer": "zeros", "reset_after": True}
+        >>> gru = {"name": "encoder", "reset_after": True}
         >>> layers = [{"module": "keras.layers", "class_name": "GRU", "config": gru}]
         >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
         >>> path = tempfile.mkdtemp() + "/model.h5"

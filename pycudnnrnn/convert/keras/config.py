@@ -209,7 +209,7 @@ def _made_with(entry: Any) -> Settings | None:
     kind, own = _kind(entry), _own(entry)
     if kind == "RNN" and _kind(own.get("cell")).endswith("Cell"):
         kind, own = _kind(own["cell"]).removesuffix("Cell"), own | _own(own["cell"])
-    if kind not in _RECURRENT or "recurrent_initializer" not in own:  # Keras 1 has neither this name nor our settings
+    if kind not in _RECURRENT:
         return None
     before = {"reset_after": False} if kind == "GRU" else {}  # the only kind before the choice existed
     return before | {key: own[key] for key in (*_SETTINGS, *_SIZES) if key in own} | {"class_name": kind}

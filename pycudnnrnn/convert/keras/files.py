@@ -101,7 +101,7 @@ def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
         >>> folder = tempfile.mkdtemp()
         >>> weights, path = folder + "/model.weights.h5", folder + "/model.keras"
         >>> convert.keras.write_h5(weights, convert.keras.from_canonical(c))
-        >>> lstm = {"name": "lstm", "recurrent_initializer": "zeros", "activation": "tanh"}
+        >>> lstm = {"name": "lstm", "activation": "tanh"}
         >>> layers = [{"module": "keras.layers", "class_name": "LSTM", "config": lstm}]
         >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
         >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
@@ -176,7 +176,7 @@ def h5_image(arrays: dict[str, Array]) -> bytes:
     named = Named("keras", arrays)
     for name in named:
         match = _PATH.fullmatch(name)
-        if not match or match[1] == "." or "\0" in name:
+        if not match or "\0" in name:
             raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
         way = f"{match[2]}_layer/" if match[2] else ""
         place = f"layers/{match[1]}/{way}cell/vars/{VARIABLES.index(match[3])}"
@@ -204,9 +204,9 @@ def _image(h5py: Any, places: list[tuple[str, Array]]) -> bytes:
 
 
 def _is_floating(dataset: Any) -> bool:
-    """Return whether a dataset has floating-point elements. An attribute marks the two bytes of bfloat16."""
+    """Return whether a dataset has floating-point elements. Two bytes without a type are bfloat16."""
     bare = dataset.dtype.kind == "V" and dataset.dtype.names is None and dataset.dtype.itemsize == 2
-    return dataset.dtype.kind == "f" or (bare and dataset.attrs.get("dtype") == _BFLOAT16)
+    return dataset.dtype.kind == "f" or bare
 
 
 def _h5py() -> Any:

@@ -33,7 +33,7 @@ _PASSING: Final = frozenset({
     "ActivityRegularization", "AlphaDropout", "Dropout", "GaussianDropout", "GaussianNoise", "Identity",
     "SpatialDropout1D",
 })  # fmt: skip
-"""Layers that return their input outside training. An Activation may be one, too."""
+"""Layers that return their input outside training."""
 
 _LISTED: Final = 1000
 """Most characters of a list of layers to choose from."""
@@ -161,10 +161,7 @@ class _File:
         if len(places) < len(self.recurrent):  # one is in a model of another class
             return False
         between = inner[places[0] : places[-1]]
-        return all(
-            layer.own.get("return_sequences") is True if layer.path in self.recurrent else _passes(layer)
-            for layer in between
-        )
+        return all(layer.path in self.recurrent or layer.kind in _PASSING for layer in between)
 
     def check_calls(self, paths: list[str]) -> None:
         """Check that the model calls these layers once, and with states that any call can pass."""
@@ -175,7 +172,7 @@ class _File:
             at = self.recurrent[path]
             while at.path:
                 at, inner = outer[at.path], at
-                calls = [] if at.kind == "Sequential" else inside(inner.entry.get("inbound_nodes"))
+                calls = inside(inner.entry.get("inbound_nodes"))
                 if len(calls) > 1:
                     _refuse_call(path, f"{_described(inner)} is called {len(calls)} times")
                 if inner.path == path:
@@ -221,10 +218,6 @@ def _in_sequence(layer: Layer) -> Iterator[Layer]:
             yield from _in_sequence(inner)
     elif layer.kind != "InputLayer":
         yield layer
-
-
-def _passes(layer: Layer) -> bool:
-    return layer.kind in _PASSING or (layer.kind == "Activation" and layer.own.get("activation") == "linear")
 
 
 def _described(layer: Layer) -> str:

@@ -81,8 +81,6 @@ def to_canonical(
         named.refuse(f"{layers[-1]}W", f"expecting layers 0 to {len(prefixes) - 1} without a gap")
     D, rows, I = named.shape(f"{layers[0]}W", 3)
     U = named.shape(f"{layers[0]}R", 3)[2]
-    if D not in (1, 2):
-        named.refuse(f"{layers[0]}W", f"expecting 1 or 2 directions, got {D}")
     _check_direction(direction, D)
     relu = activations is not None and _lower(activations)[:1] == ["relu"]
     mode = mode_of("onnx", f"{layers[0]}R", rows, U, "relu" if relu else "tanh")
