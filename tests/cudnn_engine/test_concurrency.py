@@ -1,14 +1,23 @@
 """Threads and forks, as the shim saw them; test_stream_memory.py has the streams."""
 
+import contextlib
+import functools
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from pycudnnrnn import ops
+from pycudnnrnn import RNNSpec, _libcudnn, ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.engines.cudnn import handles
+from pycudnnrnn.engines.cudnn import engine, handles, runtime
+from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
+from pycudnnrnn.engines.cudnn.stream_states import DropoutAt
 from pycudnnrnn.errors import EngineError
+from pycudnnrnn.ops._dropout import Dropouts
+from pycudnnrnn.passes import CallConfig
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
 from tests.helpers.exits import ENDS
@@ -45,6 +54,63 @@ def test_threads_have_handles_of_their_own_and_equal_results(play):
     assert len(users) == 8
     assert all(len(threads) == 1 for threads in users.values())
     assert not played.complaints
+
+
+def makings(monkeypatch, owner, name, ask):
+    """Ask in two threads, which meet in what makes the thing unless a lock keeps one out; count the makings."""
+    made, real, both = [], getattr(owner, name), threading.Barrier(2)
+
+    def make(*arguments, **keywords):
+        made.append(None)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(owner, name, make)
+    together(2, ask)
+    return len(made)
+
+
+def test_what_two_threads_ask_for_at_once_is_made_once(play, monkeypatch):
+    _, device_engine, device = play()
+    running, handle = device_engine.runtime, handles.Handle(device_engine.runtime.library)
+    dropouts = Dropouts(RNNSpec("gru", 2, 3, 4, dropout=0.5), {})
+    monkeypatch.setattr(_libcudnn, "_libraries", {})
+    monkeypatch.setattr(engine, "_engine", functools.cache(lambda index: (engine.CudaDevice(index), index)))
+    monkeypatch.setattr(engine, "CudaDevice", lambda _: None)
+    for owner, name, ask in (
+        (runtime, "StreamStates", lambda _: running.states_on(handle, device.stream().ptr)),
+        (device_engine, "dropout", lambda _: dropouts.on(device_engine)),
+        (_libcudnn, "Library", lambda _: _libcudnn.load()),
+        (engine, "CudaDevice", lambda _: engine.cudnn_engine(0)),
+    ):
+        assert makings(monkeypatch, owner, name, ask) == 1, name
+
+
+def test_random_states_at_an_address_are_locked_while_they_are_written_and_a_forward_is_launched(play, monkeypatch):
+    _, device_engine, device = play()
+    running, spec = device_engine.runtime, RNNSpec("gru", 2, 3, 4, dropout=0.5)
+    states = device.address(device.empty((device_engine.dropout_states_nbytes(),), np.dtype(np.uint8)))
+    config, free = CallConfig(spec, Schedule(4, 3), keep_reserve=True), []
+    batch = device_engine.addressed(0x10, config, drops=True)
+    with running.launching() as handle:
+        lock = running.dropout_at(handle, states, spec.dropout).lock
+
+    def is_free():
+        taken = lock.acquire(blocking=False)
+        if taken:
+            lock.release()
+        return taken
+
+    def look(*_, **__):
+        with ThreadPoolExecutor(1) as other:
+            free.append(other.submit(is_free).result())
+
+    monkeypatch.setattr(DropoutAt, "start", look)
+    monkeypatch.setattr(NativeCalls, "launch", look)
+    device_engine.write_dropout_states(0x10, states, 7)
+    batch.forward(0x10, config.schedule, {"params": 0x1000, "workspace": 0}, states=states)
+    assert free == [False] * 3
 
 
 def test_more_threads_than_handles_is_an_error(play, monkeypatch):
