@@ -21,7 +21,6 @@ import contextlib
 import importlib
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -31,12 +30,10 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.helpers.tree import copy_tree
+
 ROOT = Path(__file__).parents[2]
 TABLES = Path(__file__).parent
-COPIED = (
-    ".ci", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "README.md", "SECURITY.md", "benchmarks", "docs", "examples",
-    "pycudnnrnn", "pyproject.toml", "tests", "typing_tests",
-)  # fmt: skip
 SHARED = ("numpy", "torch", "jax", "keras", "h5py", "onnx", "onnxruntime", "cupy", "click", "rich")
 """Imported once, before each run forks. None of them imports the package."""
 LIMIT_S = 900
@@ -73,12 +70,7 @@ def misplaced(fault):
 def make_copy():
     """Give this worker a copy of the tree, and the frameworks that all its runs share."""
     global copy  # noqa: PLW0603  one for each worker process
-    copy = Path(tempfile.mkdtemp(prefix="faults-"))
-    for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
-        elif (ROOT / name).exists():
-            shutil.copy2(ROOT / name, copy / name)
+    copy = copy_tree(Path(tempfile.mkdtemp(prefix="faults-")))
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

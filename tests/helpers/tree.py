@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KEPT = (
-    "pycudnnrnn", "tests", "benchmarks", "docs", "examples", "typing_tests", "pyproject.toml", "README.md",
+    ".ci", "pycudnnrnn", "tests", "benchmarks", "docs", "examples", "typing_tests", "pyproject.toml", "README.md",
     "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Makefile",
 )  # fmt: skip
 """What a copy of the tree needs for its tests."""

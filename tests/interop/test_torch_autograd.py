@@ -5,6 +5,7 @@ differences of the loss.
 """
 
 import copy
+import dataclasses
 
 import pytest
 from hypothesis import given, target
@@ -20,7 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from pycudnnrnn.engines.numpy_engine import forward  # noqa: E402
 from pycudnnrnn.errors import EngineError  # noqa: E402
-from tests.interop.pairs import TORCHS_WARNINGS, calls, gradients, make_pair, worst  # noqa: E402
+from tests.interop.pairs import TORCHS_WARNINGS, calls, gradients, make_call, make_pair, worst  # noqa: E402
 
 TOLERANCE = 1e-10
 
@@ -38,6 +39,13 @@ def test_outputs_states_and_every_gradient_equal_torch(drawn, evaluates):
     error, where = worst(call(mine), call(theirs))
     target(error)
     assert error <= TOLERANCE, where
+
+
+def test_states_of_packed_sequences_are_in_the_callers_order():
+    """The order of these lengths is not its own inverse."""
+    theirs, mine = make_pair("GRU", 3, 5, 2, bidirectional=True)
+    call = dataclasses.replace(make_call(theirs, 5, 4, "packed unsorted"), lengths=[2, 5, 3, 4])
+    assert worst(call(mine), call(theirs))[0] <= TOLERANCE
 
 
 def test_an_output_that_is_not_used_counts_as_zero():

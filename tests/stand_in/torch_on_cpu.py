@@ -64,13 +64,9 @@ class NumpyDevice(HostDevice):
 
 
 class Generator:
-    """What the default generator of a CUDA device is: a seed, and an offset that whatever draws there moves on.
-
-    `moves` counts how often it was moved by hand.
-    """
+    """What the default generator of a CUDA device is: a seed, and an offset that whatever draws there moves on."""
 
     def __init__(self):
-        self.moves = 0
         self.manual_seed(67280421310721)
 
     def manual_seed(self, seed):
@@ -85,7 +81,6 @@ class Generator:
     def set_offset(self, offset):
         assert offset % 4 == 0
         self._offset = offset
-        self.moves += 1
 
     def get_state(self):
         return self._seed, self._offset
