@@ -146,8 +146,6 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
         how = "torch.save(model.state_dict(), path) writes one"
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
-    if not isinstance(found, dict):
-        raise PycudnnrnnError(f"{path} holds a {type(found).__name__}, not a dict of tensors")
     return FileWeights(found, {})
 
 

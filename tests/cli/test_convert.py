@@ -79,7 +79,7 @@ def test_a_result_or_a_state_that_is_wrong_is_not_verified(which, monkeypatch):
 
     def wrong(*given):
         results = [np.array(array) for array in right(*given)]
-        results[which].flat[-1] = np.nan if which else 1e9
+        results[which].flat[-1] += np.nan if which else 1e-3
         return results
 
     monkeypatch.setitem(verify.RUNNERS, "pytorch", (wrong, packages))
@@ -273,6 +273,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
     [
         (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
         (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 2, "cannot write nowhere/m.onnx: No such file"),
+        (["model.pt", "m.h5"], 2, "a name that ends in '.weights.h5'"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
         (["model.pt", "m.safetensors"], 2, "pass --to"),
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),

@@ -70,6 +70,7 @@ def test_convert_takes_the_forget_bias(run, tmp_path):
     assert "note: " not in out
     theirs = checkpoint.read_tensorflow(tmp_path / "n")[f"{cell}bias"]
     assert np.allclose(theirs - arrays[f"{cell}bias"], np.repeat([0, 0, 0.5, 0], 3), atol=1e-6)
+    assert run("convert", "m", "o.index", "-s", "forget_bias=x")[0] == 1
     assert "1.0, its default, was added" in run("convert", "m", "o.index")[1]
 
 

@@ -181,10 +181,6 @@ def called_twice(x):
     return one(one(x))
 
 
-def part_called_twice(x):
-    return (part := sequential(lstm("one"), name="part"))(part(x))
-
-
 def stateful(_):
     x = keras.Input(batch_shape=(3, 6, U))
     return keras.Model(x, lstm("one", stateful=True)(x))
@@ -196,7 +192,8 @@ CALLS = {
         lambda x: lstm("one")(x, initial_state=[keras.ops.ones((1, U))] * 2), "one", f"'one': {STATE} a constant"),
     "a state of another layer": (decoder, "two", f"'two': {STATE} what LSTM 'one' computes"),
     "twice": (called_twice, "one", "'one': LSTM 'one' is called 2 times"),
-    "a model within, twice": (part_called_twice, "one", "'part/one': Sequential 'part' is called 2 times"),
+    "a model within, twice": (
+        lambda x: (part := sequential(lstm("one"), name="part"))(part(x)), "one", "'part' is called 2 times"),
     "stateful": (stateful, "one", "'one': is stateful: it starts from the states that its last call ended with"),
 }  # fmt: skip
 

@@ -223,7 +223,9 @@ def body():
     """Return a graph with the second layer, which reads X of the graph around it."""
     node = helper.make_node("LSTM", ["X", "1/W", "1/R", "1/B"], ["inner"], "inside", hidden_size=H)
     result = helper.make_tensor_value_info("result", 1, None)
-    return helper.make_graph([node, op("Identity", "inner", "result")], "body", [], [result])
+    within = helper.make_graph([node, op("Identity", "inner", "result")], "within", [], [result])
+    again = helper.make_node("If", ["yes"], ["result"], "again", then_branch=within, else_branch=within)
+    return helper.make_graph([again], "body", [], [result])
 
 
 def elsewhere(place):
@@ -252,6 +254,7 @@ def elsewhere(place):
     [
         ("If", "node 'inside': 'LSTM' is not read", "`nodes`"),
         ("function", "node 'inside': 'LSTM' is not read", "inline_local_functions"),
+        ("LSTM", "'com.microsoft.LSTM' is not read", "`nodes`"),
         ("DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read", "`nodes`"),
     ],
 )

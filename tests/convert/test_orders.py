@@ -6,7 +6,7 @@ and by name. For TensorFlow's cells the equations are written out as well, on th
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
@@ -172,6 +172,7 @@ def test_tensorflows_cells_compute_the_same_on_what_we_write(spec, seed):
 
 @examples(100)
 @given(specs(input_modes=["skip_input"], clip=False), seeds)
+@example(RNNSpec("lstm", 1, 4, 4, input_mode="skip_input", num_proj=2), 1)
 def test_skip_input_has_a_place_in_tensorflows_names(spec, seed):
     c = random_canonical(spec, seed)
     arrays = convert.tensorflow.from_canonical(c)

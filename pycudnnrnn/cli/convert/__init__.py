@@ -130,7 +130,7 @@ def open_source(
     path: Path, format_of: str, framework: str, options: tuple[str, ...]
 ) -> tuple[str, dict[str, Any], Canonical]:
     """Return SRC's framework, its arrays and its RNN. If the name does not tell the framework, the metadata may."""
-    parts = _files.FILE_FORMATS[format_of].parts if framework else ""
+    parts = _files.FILE_FORMATS[format_of].parts
     if framework:
         to_canonical = getattr(converters, framework).to_canonical
         given = options_of(to_canonical, options, "-s", parts)
@@ -184,8 +184,6 @@ def value_of(annotation: str, text: str) -> Any:
     word = text.lower()
     if "bool" in kinds and word in {"true", "false"}:
         return word == "true"
-    if "None" in kinds and word == "none":
-        return None
     if any(kind.startswith("Sequence[") for kind in kinds):
         return text.split(",")
     if "float" in kinds:

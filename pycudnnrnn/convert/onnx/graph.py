@@ -90,7 +90,7 @@ class Graph:
         Raises:
             ConvertError: it cannot be read, or its data are in another file.
         """
-        if tensor.data_location == self._onnx.TensorProto.EXTERNAL or tensor.external_data:
+        if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
             raise ConvertError("onnx", shorten(name), "keeps its data in another file, which is not opened")
         try:
             array: Array = self._onnx.numpy_helper.to_array(tensor)
