@@ -253,7 +253,9 @@ def test_a_restore_that_fails_has_written_nothing():
 
 def test_saveables_refuse_what_they_cannot_hold_and_take_a_variable_scope():
     params = np.zeros(ops.CudnnGRU(1, 3, 5).params_size(), "f4")
+    frozen = package.CudnnGRUSaveable(np.frombuffer(params.tobytes(), "f4"), 1, 3, 5)
     for text, call in {
+        "read-only": lambda: frozen.restore(frozen.tensors()),
         "shape": lambda: package.CudnnLSTMSaveable(np.zeros(7, "f4"), 1, 3, 5),
         "scope": lambda: package.CudnnGRUSaveable(params, 1, 3, 5, scope=3),
         "one of the four saveables": lambda: CudnnOpaqueParamsSaveable(params, 1, 3, 5),
@@ -318,7 +320,8 @@ def test_arrays_of_several_dtypes_are_refused_by_name_and_none_is_cast():
 
 
 def of_tf_13(params, op, scope):
-    return RNNParamsSaveable(op, op.params_to_canonical, op.canonical_to_params, params, scope)
+    keywords = {"params_to_canonical": op.params_to_canonical, "canonical_to_params": op.canonical_to_params}
+    return RNNParamsSaveable(cudnn_rnn=op, **keywords, param_variables=params, base_variable_scope=scope)
 
 
 def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
