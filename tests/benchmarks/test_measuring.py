@@ -6,10 +6,10 @@ import pytest
 from benchmarks import adapters, data, host_cost, timing
 from benchmarks.adapters import NotRun
 from benchmarks.hosts import Failed, Local
-from benchmarks.problems import GROUPS, rows_of
+from benchmarks.problems import rows_of
 from benchmarks.results_files import load
 from benchmarks.runner import Part, Results, Settings, check, run
-from benchmarks.timing import HostClock, Sample
+from benchmarks.timing import Sample
 from tests.benchmarks.rows import Fake, smoke
 
 
@@ -50,12 +50,6 @@ def test_a_summary_has_the_median_of_medians_and_percentiles_of_all():
     assert found["host_us"] == 5
     assert found["p10_us"] == pytest.approx(np.percentile([1, 2, 9, 3, 3, 3, 7], 10))
     assert found["p90_us"] == pytest.approx(np.percentile([1, 2, 9, 3, 3, 3, 7], 90))
-
-
-def test_host_samples_wait_for_each_call():
-    waited = []
-    sample = timing.host_sample(lambda: None, HostClock(lambda: waited.append(1)), seconds=0, least=4)
-    assert len(sample.times_us) == len(waited) == 4
 
 
 # --- the numbers that are checked before anything is timed
@@ -101,14 +95,6 @@ def test_results_of_another_shape_or_name_are_refused():
         data.worst_error({"y": np.ones((3, 2))}, wanted)
     with pytest.raises(ValueError, match="expecting y, hy, got hy"):
         data.worst_error({"hy": np.ones(3)}, wanted)
-
-
-# --- what is measured
-
-
-def test_every_problem_of_a_group_has_a_name_of_its_own():
-    for group in GROUPS.values():
-        assert len({problem.name for problem in group.problems}) == len(group.problems)
 
 
 # --- the competitors, and the host's cost
