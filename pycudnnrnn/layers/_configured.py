@@ -15,7 +15,7 @@ from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.checks import check_words, layer_dtype, layer_shape
 from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer
 from pycudnnrnn._tf1.layer import TF1Layer
-from pycudnnrnn.errors import ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import (
     INT32_MAX,
@@ -140,6 +140,14 @@ class ConfiguredLayer(TF1Layer):
     def canonical_bias_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the canonical biases, in the order of `layer.op.params_to_canonical`."""
         return [shape for *_, kind, shape in canonical_shapes(self._spec) if kind == "bias"]
+
+    def _canonical_weight_shape(self, layer: int) -> list[tuple[int, ...]]:
+        """Return the shapes of one layer's weights: TensorFlow's layer has this method, too."""
+        if not 0 <= layer < self.num_layers:
+            text = f"'layer' is not valid, got {layer}, expecting [0, {self.num_layers - 1}]"
+            raise ArgumentError("layer", f"0 to {self.num_layers - 1}", layer, text=text)
+        each = len(self.canonical_weight_shapes) // self.num_layers
+        return self.canonical_weight_shapes[layer * each : (layer + 1) * each]
 
     def state_shape(self, batch_size: int) -> tuple[list[int], ...]:
         """Return the shapes of the states: (h, c) for the LSTM, (h,) for the others.

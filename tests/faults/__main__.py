@@ -62,6 +62,8 @@ def misplaced(fault):
     file = ROOT / fault.file
     count = file.read_text().count(fault.old) if file.exists() else -1
     absent = [name for name in fault.tests if not (ROOT / "tests" / name).exists()]
+    if count == 1 and file.suffix == ".py":  # a syntax error would be killed by any test
+        compile(file.read_text().replace(fault.old, fault.new), fault.what, "exec")
     if count != 1 or fault.old == fault.new or absent:
         return f"{fault.what}: {fault.file} has the text {count} times; tests that are not there: {absent}"
     return None
