@@ -99,7 +99,7 @@ def stack(name: str, kind: RowKind, gates: Iterable[int], *, columns: bool = Fal
     return Tensor(name, tuple((kind, int(gate)) for gate in gates), columns)
 
 
-def apart(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: RowKind = "bW") -> PseudoLayer:
+def unstack(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: RowKind = "bW") -> PseudoLayer:
     """Split a cell's arrays, given by their names in the form. `sums`: which bias a sum of both becomes."""
     found: dict[str, dict[int, Array]] = {}
     for tensor in form:

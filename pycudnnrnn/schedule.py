@@ -60,7 +60,7 @@ class Schedule:
         """Whether batches of this kind may have different lengths. Packed ones always may."""
         return self.packed or self.lengths is not None
 
-    def hardly_ragged(self) -> Schedule:
+    def longest_ragged(self) -> Schedule:
         """The ragged batch of this size that has the most steps: the last sequence is one step shorter.
 
         Packed sequences of one step, or a single one, have equal lengths only.

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn import _overwriting
-from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, apart, pseudo_layers, stack
+from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, pseudo_layers, stack, unstack
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
@@ -199,11 +199,11 @@ def _without_a_pair_of_another_sum(own: Mapping[str, Array]) -> dict[str, Array]
 def _taken_apart(spec: RNNSpec, own: dict[str, Array], *, halve: bool) -> PseudoLayer:
     form, bias = cell_form(spec), "gates/bias" if spec.mode is RNNMode.GRU else "bias"
     if spec.bias_mode is not BiasMode.DOUBLE:
-        return apart(form, own, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
+        return unstack(form, own, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
     half = (own[bias] / 2).astype(own[bias].dtype)
     without = [half, half] if halve else [own[bias], np.zeros_like(own[bias])]
     pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(without)}
-    return apart(tuple(t for t in form if t.name != bias), pair | own, spec.num_gates)
+    return unstack(tuple(t for t in form if t.name != bias), pair | own, spec.num_gates)
 
 
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pycudnnrnn._forms import Array, Form, PseudoLayer, apart, pseudo_layers
+from pycudnnrnn._forms import Array, Form, PseudoLayer, pseudo_layers, unstack
 from pycudnnrnn.convert._named import Named, as_numpy, described
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.layout import canonical_shapes
@@ -159,6 +159,6 @@ def take_layers(
     for p, key in enumerate(keys):
         inputs = I if p < num_dirs else num_dirs * P
         arrays = {tensor.name: named.take(key(tensor.name), *tensor.shape(inputs, U, P)) for tensor in form}
-        layers.append(apart(form, arrays, G, sums=sums))
+        layers.append(unstack(form, arrays, G, sums=sums))
     named.finish()
     return layers

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._forms import Array, apart
+from pycudnnrnn._forms import Array, unstack
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag
 from pycudnnrnn.convert._two_biases import form_of
@@ -68,7 +68,7 @@ def to_canonical(
     ends = itertools.accumulate(math.prod(shapes[p][i]) for p, i in in_order)
     parts = dict(zip(in_order, np.split(flat, list(ends)[:-1]), strict=True))
     cells = [{t.name: parts[p, i].reshape(own[i]) for i, t in enumerate(_FORM)} for p, own in enumerate(shapes)]
-    return assemble("jax_rnn", RNNMode.LSTM, [apart(_FORM, arrays, 4) for arrays in cells], D)
+    return assemble("jax_rnn", RNNMode.LSTM, [unstack(_FORM, arrays, 4) for arrays in cells], D)
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:

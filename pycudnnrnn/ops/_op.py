@@ -557,7 +557,7 @@ class CudnnRNN:
         schedule = Schedule(T, B, None, time_major)
         wanted = slots(self.spec, schedule, engine.layout(self.spec).size)
         take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
-        like = schedule.hardly_ragged() if ragged else schedule
+        like = schedule.longest_ragged() if ragged else schedule
         forward = _chunks.eager_forward(engine, CallConfig(self.spec, like, keep_reserve, dropout), every)
         return Kind(take, forward, schedule)
 

@@ -71,7 +71,7 @@ def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer, 
     found = {"given": passes.reserve_nbytes}
     for lengths in ((T,) * B, (T,) * (B - 1) + (T - 1,), ragged, (T,) + (1,) * (B - 1)):
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
-        data = passes.data_of_its_own(dataclasses.replace(schedule, lengths=lengths))
+        data = passes.data_descriptors(dataclasses.replace(schedule, lengths=lengths))
         cuda.engine.library.cudnnGetRNNTempSpaceSizes(
             handle, passes._rnn, cudnnForwardMode_t.TRAINING, data.x, workspace, reserve
         )

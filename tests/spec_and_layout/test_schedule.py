@@ -73,9 +73,9 @@ def test_groups_are_all_steps_in_order_and_only_a_single_step_exceeds_the_limit(
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_ragged_batch_with_the_most_steps_is_one_step_short(packed):
     """Memory is planned for it."""
-    found = Schedule(4, 3, None, packed=packed).hardly_ragged()
+    found = Schedule(4, 3, None, packed=packed).longest_ragged()
     assert (found.lengths, found.num_rows, found.is_ragged, found.packed) == ((4, 4, 3), 11, True, packed)
-    assert Schedule(4, 1, None, packed=packed).hardly_ragged().lengths == (None if packed else (3,))
+    assert Schedule(4, 1, None, packed=packed).longest_ragged().lengths == (None if packed else (3,))
 
 
 def test_lengths_that_say_no_more_than_t_are_dropped_and_any_integers_are_lengths():

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, apart, stack
+from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, stack, unstack
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
@@ -127,7 +127,7 @@ def to_canonical(
         shapes = {"kernel": (rows, columns), "recurrent_kernel": (U, columns), "bias": bias_shape or ()}
         own = {t.name: named.take(cell.key(t.name), *shapes[t.name]) for t in form}
         own |= {"bias": own["bias"].reshape(-1)} if "bias" in own else {}
-        found.append(apart(form, _from_cudnn(own, U) if cudnn else own, columns // U))
+        found.append(unstack(form, _from_cudnn(own, U) if cudnn else own, columns // U))
     named.finish()
     return assemble("keras", mode, found, num_dirs)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._forms import Array, Form, RowKind, Tensor, apart
+from pycudnnrnn._forms import Array, Form, RowKind, Tensor, unstack
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag, mode_of
 from pycudnnrnn.convert._orders import order_of
@@ -92,7 +92,7 @@ def to_canonical(
         if f"{layer}P" in named and mode is RNNMode.LSTM:
             named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
         own = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
-        found += [apart(form, {name: array[d] for name, array in own.items()}, rows // U) for d in range(D)]
+        found += [unstack(form, {name: array[d] for name, array in own.items()}, rows // U) for d in range(D)]
     named.finish()
     return assemble("onnx", mode, found, D)
 

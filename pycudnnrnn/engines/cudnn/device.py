@@ -35,7 +35,7 @@ OTHERS_MAX: Final = 64
 """Streams of other libraries that are kept: torch has 32 for each priority."""
 
 
-def name_of(stream: Any) -> int:
+def stream_key(stream: Any) -> int:
     """Return a number that no other stream has as long as this object lives."""
     address: int = stream.ptr
     return address if address != PER_THREAD else id(stream)  # the device has one such object a thread
@@ -43,7 +43,7 @@ def name_of(stream: Any) -> int:
 
 def same_stream(one: Any, other: Any) -> bool:
     """Return whether two objects are the same stream. Each thread has its own default stream."""
-    return name_of(one) == name_of(other)
+    return stream_key(one) == stream_key(other)
 
 
 def holding(ndarray: Any, index: int) -> Callable[[Any], bool]:

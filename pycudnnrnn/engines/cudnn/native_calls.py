@@ -98,7 +98,7 @@ class NativeCalls:
         """
         asked = [self._equal]
         if self.ragged:
-            asked.append(self.data_of_its_own(self.batch.hardly_ragged()))
+            asked.append(self.data_descriptors(self.batch.longest_ragged()))
         ask = self._library.cudnnGetRNNTempSpaceSizes.read
         sizes = [ask(handle, rnn, mode, data.x) for rnn in self._rnns.values() for data in asked]
         workspace, reserve = (max(each[name] for each in sizes) for name in ("workSpaceSize", "reserveSpaceSize"))
@@ -115,7 +115,7 @@ class NativeCalls:
             return self._equal
         own = self._own.get(handle)
         if own is None:
-            own = self._own[handle] = self.data_of_its_own(schedule)
+            own = self._own[handle] = self.data_descriptors(schedule)
         elif own.schedule is not schedule:
             before = None if own.schedule is None else own.schedule.lengths
             if before is not lengths and before != lengths:
@@ -123,7 +123,7 @@ class NativeCalls:
             own.schedule = schedule
         return own
 
-    def data_of_its_own(self, schedule: Schedule) -> DataDescriptors:
+    def data_descriptors(self, schedule: Schedule) -> DataDescriptors:
         """Return data descriptors that no other batch changes, because it is unknown when a CUDA graph reads them."""
         return self._equal if schedule.lengths is None else DataDescriptors(self._library, self.spec, schedule)
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pycudnnrnn.engines.cudnn.device import name_of, same_stream
+from pycudnnrnn.engines.cudnn.device import same_stream, stream_key
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors, NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
@@ -27,7 +27,7 @@ class CudnnPlan:
 
     def __init__(self, runtime: Runtime, native: NativeCalls, config: CallConfig) -> None:
         self._runtime, self._native, self._dropout = runtime, native, config.dropout
-        self._data = native.data_of_its_own(config.schedule)
+        self._data = native.data_descriptors(config.schedule)
         self._device = native.device
         self.spec = native.spec
         self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
@@ -52,7 +52,7 @@ class CudnnPlan:
             StateError: a call on another stream.
         """
         if self._stream is not None and not same_stream(stream, self._stream):
-            own, current = map(name_of, (self._stream, stream))
+            own, current = map(stream_key, (self._stream, stream))
             raise StateError(
                 f"this plan belongs to stream {own:#x}, on which its first call ran, and the current stream is "
                 f"{current:#x}: prepare a plan for each stream"

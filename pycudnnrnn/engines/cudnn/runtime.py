@@ -41,7 +41,7 @@ class Runtime:
         self.library, self.device = library, device
         self.handles = HandlePool(library)
         self.choices = Choices(device.gpu, library.version)
-        self.compiled: Recent[NativeCalls] = Recent(PASSES_MAX)
+        self.kept_calls: Recent[NativeCalls] = Recent(PASSES_MAX)
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
         self._own_states: Recent[StreamStates] = Recent(STREAMS_MAX)
         self._dropouts: Recent[DropoutAt] = Recent(STATES_MAX)
@@ -86,15 +86,15 @@ class Runtime:
     def native_calls(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> NativeCalls:
         """Return the native calls of a configuration, made once; with `dropout`, those that use its random states."""
         dropout = dropout or config.dropout
-        compiled = self.compiled if dropout is None else dropout.compiled
+        kept_calls = self.kept_calls if dropout is None else dropout.kept_calls
         spec, schedule, training = config.spec, config.schedule, config.training
         sizes = schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, schedule.packed
         key = (spec, config.backward_algo, *sizes, training)
-        found = compiled.get(key)
+        found = kept_calls.get(key)
         if found is not None:
             return found
         descriptor = None if dropout is None else dropout.descriptor
-        return compiled.keep(key, NativeCalls(handle, self.device, config, descriptor))
+        return kept_calls.keep(key, NativeCalls(handle, self.device, config, descriptor))
 
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""

@@ -41,14 +41,14 @@ def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
 
 
 class DropoutAt:
-    """The descriptor of the random states at one address, and the native calls that use it (`compiled`).
+    """The descriptor of the random states at one address, and the native calls that use it (`kept_calls`).
 
     Hold `lock` while launching work that advances or writes the states.
     """
 
     def __init__(self, descriptor: DropoutDescriptor) -> None:
         self.descriptor, self.lock = descriptor, _locks.rlock()
-        self.compiled: Recent[Any] = Recent(PASSES_MAX)
+        self.kept_calls: Recent[Any] = Recent(PASSES_MAX)
 
     def start(self, handle: Handle, seed: int | None) -> None:
         """Prepare the states for a forward: write them from a seed, or (None) continue from those in memory."""
