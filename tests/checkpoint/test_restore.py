@@ -310,11 +310,11 @@ def test_ctrl_c_among_the_writes_comes_after_them_and_other_threads_write_withou
         with pytest.raises(ZeroDivisionError), _overwriting.uninterrupted():
             _ = 1 / 0
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert [array.tolist() for array in arrays.values()] == [[1, 1]] * 2
+        monkeypatch.undo()
+        together(1, lambda _: saver.restore(path))
     finally:
         signal.signal(signal.SIGINT, before)
-    assert [array.tolist() for array in arrays.values()] == [[1, 1]] * 2
-    monkeypatch.undo()
-    together(1, lambda _: saver.restore(path))
 
 
 def test_set_weights_changes_none_where_one_array_is_bad():
