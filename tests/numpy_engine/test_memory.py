@@ -39,7 +39,7 @@ def measured(op, T, B, *, is_training, checkpoint_every):
 
     tracemalloc.start()
     try:
-        run(3)  # what is made once
+        run(T)  # what is made once: kernels are compiled for these sizes
         return run(T)
     finally:
         tracemalloc.stop()
