@@ -418,15 +418,19 @@ class CellStack:
             ArgumentTypeError: an argument that is not an array.
         """
         xp = _arrays.namespace_of(inputs)
-        spec, states = self.spec, h_and_c(initial_state, self.spec)
+        spec = self.spec
+        states = [*h_and_c(initial_state, spec)]
         check_dtype("inputs", inputs, spec.dtype)
         if inputs.ndim != 3 or inputs.shape[2] != spec.input_size:
             raise ArgumentError("inputs", f"3 axes, the last {spec.input_size}", tuple(inputs.shape), aspect="shape")
         x = inputs if check_bool("time_major", time_major) else _swapped(inputs)
         T, B = int(x.shape[0]), int(x.shape[1])
         for i, (state, width) in enumerate(zip(states, (spec.state_size, spec.num_units), strict=True)):
-            if state is not None:
-                check_state(f"initial_state[{i}]", state, (spec.num_pseudo_layers, B, width), spec.dtype)
+            shape = spec.num_pseudo_layers, B, width
+            if state is None:
+                states[i] = xp.zeros(shape, dtype=x.dtype)
+            else:
+                check_state(f"initial_state[{i}]", state, shape, spec.dtype)
         checked = check_lengths(sequence_lengths, T, B)
         lengths = np.full(B, T) if checked is None else np.array(checked, np.int64)
         rows: list[Any] = [x[t, ...] for t in range(T)]
@@ -435,7 +439,9 @@ class CellStack:
             by_direction = []
             for direction in range(spec.num_dirs):
                 p = layer * spec.num_dirs + direction
-                outputs, state = self._run(xp, p, rows, self._start(xp, p, x, states), lengths, direction)
+                h, c = (state[p, ...] for state in states)
+                start = LSTMStateTuple(c, h) if spec.has_cell_state else h
+                outputs, state = self._run(xp, p, rows, start, lengths, direction)
                 by_direction.append(outputs)
                 last.append(state)
             rows = [_beside(xp, *pair) for pair in zip(*by_direction, strict=True)]
@@ -443,14 +449,6 @@ class CellStack:
         h = xp.stack([state.h if spec.has_cell_state else state for state in last])
         final = (h, xp.stack([state.c for state in last])) if spec.has_cell_state else (h,)
         return outputs if time_major else _swapped(outputs), final
-
-    def _start(self, xp: Any, p: int, x: Any, states: tuple[Any, Any]) -> Any:
-        widths = self.spec.state_size, self.spec.num_units
-        h, c = (
-            xp.zeros((x.shape[1], width), dtype=x.dtype) if state is None else state[p, ...]
-            for state, width in zip(states, widths, strict=True)
-        )
-        return LSTMStateTuple(c, h) if self.spec.has_cell_state else h
 
     def _run(
         self, xp: Any, p: int, rows: list[Any], state: Any, lengths: npt.NDArray[np.int64], direction: int

@@ -58,7 +58,7 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     out.say(repr(spec))
     out.say(f"computed: {predicted.size:,} elements, {nbytes:,} bytes")
     columns = [COLUMNS[i] for i in SHOWN]
-    rows: list[list[Any]] = [[row(region)[i] for i in SHOWN] for region in predicted.regions]
+    rows: list[list[Any]] = [[cells[i] for i in SHOWN] for cells in map(row, predicted.regions)]
     if asked is not None:
         different = differences(predicted, asked)
         verdict = f"{len(different)} regions differ" if different else "equal"
