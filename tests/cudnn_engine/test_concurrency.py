@@ -1,9 +1,7 @@
 """Threads and forks, as the shim saw them; test_stream_memory.py has the streams."""
 
-import contextlib
 import functools
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -21,7 +19,7 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
 from tests.helpers.exits import ENDS
-from tests.helpers.together import together
+from tests.helpers.together import meeting, together
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
@@ -58,12 +56,11 @@ def test_threads_have_handles_of_their_own_and_equal_results(play):
 
 def makings(monkeypatch, owner, name, ask):
     """Ask in two threads, which meet in what makes the thing unless a lock keeps one out; count the makings."""
-    made, real, both = [], getattr(owner, name), threading.Barrier(2)
+    made, real, meet = [], getattr(owner, name), meeting()
 
     def make(*arguments, **keywords):
         made.append(None)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(0.2)
+        meet()
         return real(*arguments, **keywords)
 
     monkeypatch.setattr(owner, name, make)

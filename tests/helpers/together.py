@@ -1,5 +1,6 @@
 """Threads that start at the same moment."""
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,3 +15,14 @@ def together(count, work):
 
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(one, range(count)))
+
+
+def meeting():
+    """Return a function in which two threads meet, or a thread waits a moment where a lock keeps the other out."""
+    both = threading.Barrier(2)
+
+    def meet():
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+
+    return meet

@@ -1,20 +1,16 @@
 """Ops, specs and layers that many threads share, on the NumPy engine."""
 
-import contextlib
 import itertools
 import pickle
-import threading
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnGRU, ops
-from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
-from tests.helpers.together import together
+from tests.helpers.together import meeting, together
 
 THREADS = 8
 ROUNDS = 1000 if PROFILE == "nightly" else 10
@@ -50,11 +46,10 @@ def test_each_training_forward_of_any_thread_moves_dropout_on_by_one():
 
 @pytest.mark.parametrize("first", ["call", "forward", "build", "cell"])
 def test_a_layer_that_many_threads_call_first_is_built_once(first):
-    two = threading.Barrier(2)
+    meet = meeting()
 
     def initializer(shape, dtype):
-        with contextlib.suppress(threading.BrokenBarrierError):  # which is how it ends where one thread builds
-            two.wait(0.2)
+        meet()
         return np.random.default_rng().normal(size=shape).astype(dtype)
 
     x, h = np.ones((2, 3, 4), np.float32), np.zeros((3, 5), np.float32)
@@ -69,17 +64,3 @@ def test_a_layer_that_many_threads_call_first_is_built_once(first):
     found = together(6, lambda _: run())
     assert all(np.array_equal(one, run()) for one in found)
     assert len(layer.weights) == len({variable.name for variable in layer.weights})
-
-
-def test_a_dropout_that_two_threads_ask_for_at_once_is_one_dropout():
-    two = threading.Barrier(2)
-
-    class Engine(NumpyEngine):
-        def dropout(self, spec, state):
-            with contextlib.suppress(threading.BrokenBarrierError):  # which is how it ends where one thread makes it
-                two.wait(0.2)
-            return super().dropout(spec, state)
-
-    dropouts, engine = Dropouts(RNNSpec("gru", 2, 3, 4, dropout=0.5), {}), Engine()
-    first, second = together(2, lambda _: dropouts.on(engine))
-    assert first is second is dropouts.on(engine)
