@@ -76,8 +76,10 @@ def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tm
 def test_a_result_or_a_state_that_is_wrong_is_not_verified(which, monkeypatch):
     c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
     right, packages = verify.RUNNERS["pytorch"]
+    inputs = []
 
     def wrong(*given):
+        inputs.append(given[3:])
         results = [np.array(array) for array in right(*given)]
         results[which].flat[-1] += np.nan if which else 1e-3
         return results
@@ -85,6 +87,10 @@ def test_a_result_or_a_state_that_is_wrong_is_not_verified(which, monkeypatch):
     monkeypatch.setitem(verify.RUNNERS, "pytorch", (wrong, packages))
     with pytest.raises(PycudnnrnnError, match="computes other results than the op: worst error"):
         verify.verify(c, {"DST": ("pytorch", convert.pytorch.from_canonical(c))})
+    ((hx, cx, lengths),) = inputs
+    assert np.all(hx), "zeros hide a wrong order"
+    assert np.all(cx), "zeros hide a wrong order"
+    assert len({*lengths}) > 1, "equal lengths hide a wrong direction"
 
 
 def test_arrays_that_are_not_the_modules_are_not_called_verified():
