@@ -16,7 +16,7 @@ NODES_KEPT: Final = 256
 
 
 class NodeError(StateError, AttributeError):
-    """A property of a layer needs exactly one call. TF raises an `AttributeError`, so `hasattr` works."""
+    """A layer has no such array, shape or call. TF raises an `AttributeError`, so `hasattr` works."""
 
 
 class Node:
@@ -50,7 +50,7 @@ class Node:
     def _alive(what: str, references: list[weakref.ref[Any]]) -> list[Any]:
         found = [reference() for reference in references]
         if any(array is None for array in found):
-            raise StateError(f"an {what} array of this call is gone: a layer records its calls without keeping arrays")
+            raise NodeError(f"an {what} array of this call is gone: a layer records its calls without keeping arrays")
         return found
 
 
