@@ -103,10 +103,8 @@ class Nodes:
             AttributeError: no call, or several.
         """
         if self._count > 1:
-            raise NodeError(
-                f"the layer {self._layer!r} was called {self._count} times, so its {which.replace('_', ' ')} are not "
-                "the same for all: ask for those of one call, with get_..._at(node_index)"
-            )
+            how = "ask for one call, with get_..._at(node_index)"
+            raise NodeError(f"the layer {self._layer!r} was called {self._count} times: {how}")
         return self.at(0, which)
 
     def same(self, which: str) -> Any:
