@@ -579,6 +579,7 @@ class RNNParamsSaveable(Saveable):
             raise ArgumentError("param_variables", "one opaque buffer", f"{len(variables)} arrays")
         self._to_canonical, self._to_params = params_to_canonical, canonical_to_params
         self._opaque = variables[0]
+        params_to_canonical(value_of(self._opaque, "param_variables"))  # raises for a buffer of another size
         self._cells = None
         self.name = check_text("name", name)
 

@@ -403,9 +403,11 @@ _CONVERTERS: dict[RNNMode, type[CudnnParamsFormatConverter]] = {
 }
 
 
-def value_of(array: Any) -> Any:
-    """Return the array of a variable; any other array as it is."""
-    return array.value if isinstance(array, Variable) else array
+def value_of(array: Any, name: str = "opaque_params") -> Any:
+    """Return the array of a variable, or any other array as it is, after a check that it is one."""
+    array = array.value if isinstance(array, Variable) else array
+    _arrays.kind_of(name, array)
+    return array
 
 
 def writable(opaque: Any) -> Any:
@@ -418,5 +420,5 @@ def writable(opaque: Any) -> Any:
 
 def host_of(name: str, array: Any) -> Array:
     """Return the NumPy array over an array's memory."""
-    host: Array = _arrays.to_host(name, value_of(array))
+    host: Array = _arrays.to_host(name, value_of(array, name))
     return host

@@ -341,8 +341,9 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
         made.restore({n: a for n, a in tensors.items() if not n.endswith(":3")})
     with pytest.raises(ArgumentError, match="tensors"):
         made.restore(list(tensors.values())[1:])
-    with pytest.raises(ArgumentError, match="param_variables"):
-        RNNParamsSaveable(*both, [params, params])
+    for bad in ([params, params], [[1.0]], [None], params[:3]):
+        with pytest.raises(ArgumentError, match="Invalid param"):
+            RNNParamsSaveable(*both, bad)
     assert next(iter(RNNParamsSaveable(*both, params).shapes())) == "params_canonical/CudnnRNNParamsToCanonical:0"
 
 
