@@ -25,7 +25,7 @@ def layer_dtype(dtype: Any) -> DType:
     try:
         return parse_dtype("dtype", dtype)
     except ArgumentError as error:
-        text = f"Only support float16, float32, float64, provided {dtype}"
+        text = f"Only support float16, bfloat16, float32, float64, provided {dtype}"
         raise type(error)("dtype", error.expected, dtype, text=text) from None
 
 

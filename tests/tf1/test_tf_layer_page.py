@@ -31,7 +31,7 @@ def test_the_layer_takes_r19s_arguments_and_refuses_as_documented():
     assert (made.spec.dropout, made.spec.seed, made.dtype, made.name) == (0.5, 3, "float16", "n")
     for arguments, text in (
         ({"direction": "both"}, "Invalid direction: both, expecting unidirectional or bidirectional"),
-        ({"dtype": "int32"}, "Only support float16, float32, float64, provided int32"),
+        ({"dtype": "int32"}, "Only support float16, bfloat16, float32, float64, provided int32"),
         ({"input_mode": "x"}, "Invalid input_mode: x, expect one of"),
     ):
         with pytest.raises(ValueError) as raised:
