@@ -23,6 +23,7 @@ _HERE: Final = {
     "bias": "it is bias_mode='none' here, for no biases",
     "hx": "it is input_h and input_c of an op here, initial_state of a layer",
     "lengths": "it is sequence_lengths here, in each call",
+    "device": "an op or a call runs where its arrays are",
     "training": _TRAINING,
     "is_training": _TRAINING,
     "sequence_lengths": "each call takes its own",

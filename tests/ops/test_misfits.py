@@ -62,6 +62,7 @@ HINTS = {
     "a projection": (lambda k: CudnnLSTM(1, 8, **k), {"proj_size": 2}, "it is num_proj of an LSTM here"),
     "a GRU's projection": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"num_proj": 2}, "only an LSTM has a projection"),
     "no bias": (lambda k: CudnnGRU(1, 8, **k), {"bias": False}, "bias_mode='none'"),
+    "a device": (lambda k: ops.CudnnLSTM(1, 8, 4, **k), {"device": "cuda"}, "runs where its arrays are"),
     "relu": (lambda k: CudnnRNNTanh(1, 8, **k), {"nonlinearity": "relu"}, "CudnnRNNRelu are two classes"),
     "an op's time major": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"time_major": False}, ABOUT_EACH_CALL),
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
