@@ -108,7 +108,7 @@ def opened(path: Path, *, foreign: bool = False) -> Iterator[OpenFile]:
     Raises:
         CheckpointError: the file is damaged or another program's, or the block raised a `Refusal`.
     """
-    how = "`pycudnnrnn convert` reads the files of other frameworks"
+    how = "`pycudnnrnn convert` reads other frameworks' files, but none of TensorFlow before 0.12 (no .index)"
     with refused(path):
         Source(path).close()  # refuses what is not a regular file
         try:
