@@ -166,7 +166,7 @@ def described(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
     if isinstance(value, (str, os.PathLike)):
-        return f"{text}: read the file first, for example with safetensors.numpy.load_file"
+        return f"{text}: read the file first, with safetensors.numpy.load_file or checkpoint.read_tensorflow"
     hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
     return f"{text}: its Canonical is {hints[0]}" if hints else text
 

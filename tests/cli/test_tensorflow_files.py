@@ -54,7 +54,7 @@ def test_convert_reads_a_checkpoint_and_prints_what_it_leaves_out(run, arrays):
     options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu")
     code, out, err = run("convert", ".", "m.safetensors", *options, "--to", "pytorch")
     assert (code, err) == (0, "")
-    assert "note: left out, since they are of no cell: 'net/cudnn_rnn_relu/stack_bidirectional_rnn/" in out
+    assert "note: left out, because no cell has them: 'net/cudnn_rnn_relu/stack_bidirectional_rnn/" in out
     assert "RNNSpec('rnn_relu', 2, 3, 5" in out
     code, _, err = run("convert", "model.ckpt-7", "n.safetensors", *options[:2], "--to", "pytorch")
     assert (code, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu" in err) == (1, True)

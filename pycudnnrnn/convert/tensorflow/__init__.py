@@ -76,7 +76,7 @@ def to_canonical(
     """
     spec, cell, tensors, aside = read(arrays, prefix, activation)
     if aside:
-        warn(f"left out, since they are of no cell: {aside}")
+        warn(f"left out, because no cell has them: {aside}")
     dtype = next(iter(tensors.values())).dtype
     weights, biases = from_tf(spec, tensors, halve=False)
     if cell in LSTM_CELLS:

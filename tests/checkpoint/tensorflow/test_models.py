@@ -50,7 +50,7 @@ def test_a_trained_model_computes_what_it_did_in_tensorflow(models, model):
     error, spec, said = converted(models, model)
     assert error <= TOLERANCE
     assert (spec.mode, spec.num_layers, spec.num_dirs) == (model.kind, model.num_layers, 1 + model.bidirectional)
-    (left,) = (text for text in said if text.startswith("left out, since they are of no cell: "))
+    (left,) = (text for text in said if text.startswith("left out, because no cell has them: "))
     assert "opaque_kernel'" in left or " more" in left
     adds = model.cell.endswith("lstm_cell")
     assert any("1.0, its default, was added" in text for text in said) == adds
