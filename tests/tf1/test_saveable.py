@@ -344,6 +344,8 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
     for bad in ([params, params], [[1.0]], [None], params[:3]):
         with pytest.raises(ArgumentError, match="Invalid param"):
             RNNParamsSaveable(*both, bad)
+    with pytest.raises(ArgumentError, match="Invalid opaque_params: <class 'list'>"):
+        package.CudnnLSTMSaveable([1.0], 2, 8, 4)
     assert next(iter(RNNParamsSaveable(*both, params).shapes())) == "params_canonical/CudnnRNNParamsToCanonical:0"
 
 
