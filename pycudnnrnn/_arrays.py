@@ -199,18 +199,20 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
     if kind.library in NATIVE:
         return array
     library = sys.modules[kind.library]
-    narrow = array.dtype.name == "bfloat16"
     if kind.library == "torch":
-        if narrow:
-            return library.from_dlpack(array.view("int16")).view(library.bfloat16)
-        return library.from_dlpack(array)
+        return _by_dlpack(array, library)
     # Without this, float64 would become float32 where JAX's default types are narrow.
     with library.enable_x64(True) if array.dtype.itemsize == 8 else contextlib.nullcontext():
         if kind.device == "cpu":
             return library.device_put(array, kind.place)
-        shared = library.dlpack.from_dlpack(array.view("int16") if narrow else array)
-        copied = library.block_until_ready(library.numpy.copy(shared))
-        return copied.view("bfloat16") if narrow else copied
+        return library.block_until_ready(library.numpy.copy(_by_dlpack(array, library.numpy)))
+
+
+def _by_dlpack(array: Any, namespace: Any) -> Any:
+    """Return a NumPy or CuPy array as one of `namespace` over the same memory. Their DLPack has no bfloat16."""
+    if array.dtype.name == "bfloat16":
+        return namespace.from_dlpack(array.view("int16")).view(namespace.bfloat16)
+    return namespace.from_dlpack(array)
 
 
 def streams(engine: Any, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
@@ -389,7 +391,7 @@ def namespace_of(array: Any, name: str = "inputs") -> Any:
 
 def into_namespace(array: Any, namespace: Any) -> Any:
     """Return a NumPy array as one of `namespace`, if possible without a copy; return other arrays unchanged."""
-    return namespace.from_dlpack(array) if isinstance(array, np.ndarray) and namespace is not np else array
+    return _by_dlpack(array, namespace) if isinstance(array, np.ndarray) and namespace is not np else array
 
 
 def move(array: Any, xp: Any) -> Any:

@@ -114,7 +114,7 @@ class CudnnCompatibleLSTMCell(Cell):
             check_state(name, array, (batch, size), dtype)
         return state
 
-    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         c, h = state
         gates = self._sum(w, x, h)
         n = self.num_units
@@ -126,7 +126,7 @@ class CudnnCompatibleLSTMCell(Cell):
         h = _sigmoid(xp, o) * xp.tanh(c)
         if self._spec.num_proj:
             h = h @ w["projection/kernel"]
-        return h, LSTMStateTuple(c, h)
+        return h, c
 
 
 class CudnnCompatibleGRUCell(Cell):
@@ -189,7 +189,7 @@ class CudnnCompatibleGRUCell(Cell):
             input_mode=input_mode, bias_mode=bias_mode,
         )  # fmt: skip
 
-    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         gates = _sigmoid(xp, self._sum(w, x, state, "gates/"))
         r, u = gates[:, : self.num_units], gates[:, self.num_units :]
         from_input = x if self._skips else x @ w["candidate/input_projection/kernel"]
@@ -199,8 +199,7 @@ class CudnnCompatibleGRUCell(Cell):
         if "candidate/hidden_projection/bias" in w:
             from_state = from_state + w["candidate/hidden_projection/bias"]
         candidate = xp.tanh(from_input + r * from_state)
-        h = (1 - u) * candidate + u * state
-        return h, h
+        return ((1 - u) * candidate + u * state,)
 
 
 class CudnnCompatibleRNNTanhCell(Cell):
@@ -242,9 +241,8 @@ class CudnnCompatibleRNNTanhCell(Cell):
 
     _mode = RNNMode.RNN_TANH
 
-    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
-        h = xp.tanh(self._sum(w, x, state))
-        return h, h
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
+        return (xp.tanh(self._sum(w, x, state)),)
 
 
 class CudnnCompatibleRNNReluCell(Cell):
@@ -286,10 +284,9 @@ class CudnnCompatibleRNNReluCell(Cell):
 
     _mode = RNNMode.RNN_RELU
 
-    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         total = self._sum(w, x, state)
-        h = xp.maximum(total, xp.zeros_like(total))
-        return h, h
+        return (xp.maximum(total, xp.zeros_like(total)),)
 
 
 def cell_of(spec: RNNSpec, layer: int) -> Cell:

@@ -180,7 +180,10 @@ class Cell(TF1Layer):
         if not self.built:
             self._build_as(inputs.shape, dtype)
         weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
-        return self._step(xp, weights, inputs, state)
+        h, *c = self._step(xp, weights, inputs, state)
+        if xp is np:  # whose product of two bfloat16 matrices is float32
+            h, *c = (array.astype(dtype.numpy, copy=False) for array in (h, *c))
+        return h, LSTMStateTuple(c[0], h) if c else h
 
     def __call__(self, inputs: Any, state: Any, scope: str | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
         """Run one step: build the cell if this is the first call, run `call`, and record the call.
@@ -206,7 +209,8 @@ class Cell(TF1Layer):
         check_state("state", state, (batch, self.state_size), dtype)
         return state
 
-    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, Any]:
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
+        """Return the new h and, for an LSTM, c."""
         raise NotImplementedError
 
     def _sum(self, w: Mapping[str, Any], x: Any, h: Any, prefix: str = "") -> Any:

@@ -73,12 +73,18 @@ def test_cells_with_restored_weights_are_the_layer(spec, seed, lengths, T, permu
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_cells_take_arrays_of_a_library_that_knows_the_array_api_alone(mode):
     """JAX's namespace, whose arrays NumPy's functions would turn into NumPy's."""
-    spec = RNNSpec(
-        mode, 2, 3, 4, direction="bidirectional", dtype="float64", **{"cell_clip": 0.3} if mode == "lstm" else {}
-    )
+    spec = RNNSpec(mode, 2, 3, 4, "linear_input", "bidirectional", "float64", cell_clip=0.3 if mode == "lstm" else None)
     problem = make_problem(ops.from_spec(spec), 3, 2, [3, 1], 7)
     with jax.enable_x64(True):
         agree(problem, stack_of(problem), jnp.asarray)
+
+
+@pytest.mark.parametrize(("kind", "make"), pairwise(ALL, [np.asarray, jnp.asarray]))
+def test_a_cell_takes_its_own_state_in_bfloat16(kind, make):
+    """NumPy's product of two such matrices is float32, and its DLPack does not have the type."""
+    cell = kind(3, dtype="bfloat16")
+    state = jax.tree.map(make, cell.zero_state(2, "bfloat16"))
+    assert str(cell(*cell(jax.tree.leaves(state)[0], state))[0].dtype) == "bfloat16"
 
 
 # TF lists these four configurations, and runs the first with one direction and the second with two.
