@@ -29,7 +29,7 @@ class LayerGraph(Graph):
             graph: a graph that captured the layer's weights.
             layer: the layer that owns the weights.
         """
-        own = cls(graph._native, graph._schedule, graph._kind, graph.params)  # noqa: SLF001
+        own = cls(graph._native, graph._schedule, graph._kind, graph.params, graph._check)  # noqa: SLF001
         own._layer = layer
         return own
 
@@ -62,6 +62,7 @@ class LayerGraph(Graph):
         Raises:
             CaptureError: other sequence lengths, or the layer's weights are in another array since it was moved, cast
                 or restored.
+            StateError: the dropout state was set after the capture.
         """
         if self._layer is not None and self._layer.params is not self.params:
             raise CaptureError("the layer's weights are in another buffer than the captured one: capture it again")

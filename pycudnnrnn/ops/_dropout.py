@@ -26,6 +26,11 @@ class Dropouts:
                 self._running[engine.device] = engine, engine.dropout(self._spec, self._start(engine.name))
             return self._running[engine.device][1]
 
+    def check_runs(self, dropout: Dropout | None, engine: Engine) -> None:
+        """Raise an error if another state was set since a plan or graph was given `dropout`."""
+        if dropout is not None and self.on(engine) is not dropout:
+            raise StateError("a dropout state was set after this was prepared: prepare it again, and capture it again")
+
     def start_from(self, state: DropoutState) -> None:
         """Make all devices of the state's engine continue from it."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, Final
 
 from pycudnnrnn import _arrays
@@ -14,6 +15,9 @@ from pycudnnrnn.schedule import Schedule, check_lengths
 
 NAMES: Final[tuple[Name, ...]] = (*INPUTS[1:], *RESULTS, *UPSTREAM, *GRADIENTS, "d_params")
 """A graph's buffers."""
+
+Check = Callable[[], None]
+"""Raises an error if the op has another dropout than its plan or graph."""
 
 
 class Graph:
@@ -30,8 +34,8 @@ class Graph:
     no such array. A replay on another stream waits for the replay before. Graphs cannot be pickled.
     """
 
-    def __init__(self, native: EngineGraph, schedule: Schedule, kind: ArrayKind, params: Any) -> None:
-        self._native, self._schedule, self._kind, self.params = native, schedule, kind, params
+    def __init__(self, native: EngineGraph, schedule: Schedule, kind: ArrayKind, params: Any, check: Check) -> None:
+        self._native, self._schedule, self._kind, self.params, self._check = native, schedule, kind, params, check
         self._replay = native.replay  # on CuPy's current stream
         if kind.library != "cupy":
             self._replay = functools.partial(_replay_on_callers_stream, engine_for(kind.device), kind, native)
@@ -55,6 +59,7 @@ class Graph:
 
         Raises:
             CaptureError: other sequence lengths. They need another plan and another graph.
+            StateError: the op's dropout state was set after the plan was prepared.
         """
         if sequence_lengths is not None:
             schedule = self._schedule
@@ -63,6 +68,7 @@ class Graph:
                     f"sequence_lengths {sequence_lengths}: the graph was captured with "
                     f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture again"
                 )
+        self._check()
         self._replay()
 
     def __repr__(self) -> str:

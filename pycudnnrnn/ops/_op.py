@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
@@ -375,7 +376,8 @@ class CudnnRNN:
         """Continue dropout from a state of `dropout_state`, on all devices of the state's engine.
 
         Args:
-            state: the state to continue from: the next training forward takes the masks that followed it.
+            state: the state to continue from: the next training forward takes the masks that followed it. Plans and
+                graphs for training that were made before raise an error.
 
         Raises:
             ArgumentTypeError: not a `DropoutState`.
@@ -426,7 +428,8 @@ class CudnnRNN:
         engine, training = engine_for(_device_name(device)), check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training else None
         native = engine.plan(CallConfig(self.spec, schedule, training, dropout))
-        return Plan(engine, self.spec, schedule, native, training)
+        check = functools.partial(self._dropouts.check_runs, dropout, engine)
+        return Plan(engine, self.spec, schedule, native, training, check)
 
     def memory(
         self, T: int, B: int, is_training: bool, checkpoint_every: int | None = None, *, device: str | None = None

@@ -8,7 +8,7 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Engine, EnginePlan
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.ops._graph import Graph
+from pycudnnrnn.ops._graph import Check, Graph
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Pass, slots
 from pycudnnrnn.schedule import Schedule
@@ -39,9 +39,11 @@ class Plan:
     Source: cudnnRNNForward, cudnnRNNBackwardData_v8, cudnnRNNBackwardWeights_v8 (cudnn_adv.h, 9.28).
     """
 
-    def __init__(self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool) -> None:
+    def __init__(
+        self, engine: Engine, spec: RNNSpec, schedule: Schedule, native: EnginePlan, training: bool, check: Check
+    ) -> None:
         self._engine, self._spec, self._schedule = engine, spec, schedule
-        self._native, self._training = native, training
+        self._native, self._training, self._check = native, training, check
         self._held: tuple[Any, Any] | None = None
         self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
         reserve_nbytes = native.reserve_nbytes if training else None
@@ -96,7 +98,9 @@ class Plan:
             ArgumentError: an array of another shape, dtype or device, or an output that shares memory with another
                 array.
             ArgumentTypeError: None for an array that is needed, such as the reserve in training.
+            StateError: the op's dropout state was set after the plan was prepared.
         """
+        self._check()
         self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
     def backward_data(
@@ -180,7 +184,8 @@ class Plan:
             raise ArgumentError("params", expected, "a JAX array")
         with _arrays.streams(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
-            return Graph(self._native.capture(native, carry_state=carry_state), self._schedule, kind, params)
+            graph = self._native.capture(native, carry_state=carry_state)
+            return Graph(graph, self._schedule, kind, params, self._check)
 
     def __repr__(self) -> str:
         schedule, lengths = self._schedule, self._schedule.lengths

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
 from pycudnnrnn.engines.cudnn import owned
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError, CudnnError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError, CudnnError, StateError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import host
@@ -139,6 +139,9 @@ def test_dropout_moves_on_with_each_replay_as_with_eager_calls_and_not_by_captur
         assert all(np.array_equal(found[name], expected[name]) for name in found)
     assert op.dropout_state("cuda:0").position == 3
     assert np.array_equal(first["y"], eager[0]["y"])
+    op.set_dropout_state(start)
+    with pytest.raises(StateError, match="capture it again"):
+        graph.replay()
 
 
 @pytest.mark.parametrize("lengths", [[3, 2], None])

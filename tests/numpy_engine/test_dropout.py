@@ -10,7 +10,7 @@ import pytest
 
 from pycudnnrnn import RNNSpec, ops
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.calls import call_of
 
@@ -32,6 +32,10 @@ def test_dropout_moves_on_from_call_to_call_and_repeats_from_a_saved_state():
     assert not np.array_equal(dropping(seed=4)(*arguments)[0], first)
     with pytest.raises(ArgumentTypeError, match="DropoutState"):
         op.set_dropout_state(3)
+    plan = op.prepare(3, 2, is_training=True)
+    op.set_dropout_state(start)
+    with pytest.raises(StateError, match="prepare it again"):
+        plan.forward(*[None] * 7)
 
 
 def test_a_dropout_that_another_state_replaced_is_let_go():

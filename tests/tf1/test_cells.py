@@ -14,13 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, RNNSpec, ops
-from pycudnnrnn.cells import (
-    CellStack,
-    CudnnCompatibleRNNReluCell,
-    CudnnCompatibleRNNTanhCell,
-    LSTMStateTuple,
-    cell_of,
-)
+from pycudnnrnn.cells import CellStack, CudnnCompatibleRNNReluCell, CudnnCompatibleRNNTanhCell, LSTMStateTuple, cell_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
