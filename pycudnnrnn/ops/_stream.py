@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn._arrays import ArrayT, kind_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import shapes
 from pycudnnrnn.spec import Direction, RNNSpec
@@ -55,7 +55,9 @@ class Stream:
 
         Raises:
             ArgumentError: another number of sequences than before, or another shape.
+            ArgumentTypeError: not an array.
         """
+        kind_of("inputs", inputs)
         if inputs.ndim not in (2, 3):
             raise ArgumentError("inputs", "[T, B, I], or [B, I] for one step", tuple(inputs.shape), aspect="shape")
         before = next((state.shape[1] for state in self.states or () if state is not None), None)

@@ -236,8 +236,9 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
         assert repr(fresh).count("zeros") == len(zeros or [zeros])
         expected = op(x[:1], *[None] * len(start), problem.params, is_training=False)[0]
         np.testing.assert_allclose(fresh(x[0])[None], expected)
-    for wrong, text in ((x[:, :1], "number of sequences: 1, expecting 2, those of the states"), (x[0, 0], r"\[B, I\]")):
-        with pytest.raises(ArgumentError, match=text):
+    few = "number of sequences: 1, expecting 2, those of the states"
+    for wrong, text in ((x[:, :1], few), (x[0, 0], r"\[B, I\]"), (x.tolist(), "inputs: <class 'list'>")):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
             fresh(wrong)
     for states, text in (((*start, None), "expecting a tuple \\(h,"), (list(start), "expecting tuple \\(h,")):
         with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
