@@ -164,7 +164,7 @@ class _RNN(FlatParams):
         if data.dim() != dims:
             axes = "[T, B, input_size] or [T, input_size]" if batch_sizes is None else "packed data [rows, input_size]"
             raise TorchArgumentError("input", axes, tuple(data.shape), aspect="shape")
-        if data.dtype != params.dtype and not autocasts:
+        if data.dtype != params.dtype and not (autocasts and data.is_floating_point()):
             raise TorchArgumentError("input", f"{params.dtype}, the module's", data.dtype, aspect="dtype")
         if data.device != params.device:
             raise TorchArgumentError("input", f"{params.device}, the module's", data.device, aspect="device")
@@ -197,7 +197,7 @@ class _RNN(FlatParams):
                 raise TorchArgumentError(name, f"{expected}, which is {axes}", tuple(state.shape), aspect="shape")
             if state.device != data.device:
                 raise TorchArgumentError(name, f"{data.device}, the input's", state.device, aspect="device")
-            if autocasts:
+            if autocasts and state.is_floating_point():
                 state = state.to(data.dtype)  # noqa: PLW2901
             if state.dtype != data.dtype:
                 raise TorchArgumentError(name, f"{data.dtype}, the input's", state.dtype, aspect="dtype")

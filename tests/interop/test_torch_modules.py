@@ -141,3 +141,5 @@ def test_autocast_runs_in_its_dtype_and_gives_gradients_in_the_weights(kind):
         assert torch.allclose(y.float(), theirs(x)[0], atol=0.05)
     with torch.autocast("cpu"):
         assert mine.double()(x.double())[0].dtype == torch.float64
+        with pytest.raises(ArgumentError, match="input dtype: torch"):
+            mine(x.long())
