@@ -31,14 +31,7 @@ with needs("matplotlib", "plot", "drawing"):
     from matplotlib.patches import Patch
     from matplotlib.patheffects import withStroke
 
-__all__ = [
-    "PSEUDO_LAYERS_MAX",
-    "SUFFIXES",
-    "draw_gates",
-    "draw_gradient_norms",
-    "draw_layout",
-    "gate_activations",
-]
+__all__ = ["PSEUDO_LAYERS_MAX", "SUFFIXES", "draw_gates", "draw_gradient_norms", "draw_layout", "gate_activations"]
 __dir__ = __all__.copy
 
 Array = npt.NDArray[Any]

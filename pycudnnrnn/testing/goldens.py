@@ -14,13 +14,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import DTypeLike, ModeLike, RNNMode
 from pycudnnrnn.testing.problems import Problem
 
-__all__ = [
-    "KINDS",
-    "NVIDIA_CHECKSUMS",
-    "TF_VALUES",
-    "checksums",
-    "sum_on_ones",
-]
+__all__ = ["KINDS", "NVIDIA_CHECKSUMS", "TF_VALUES", "checksums", "sum_on_ones"]
 __dir__ = __all__.copy
 
 KINDS: Final[dict[str, Any]] = {

@@ -7,18 +7,7 @@ import numpy as np
 import pytest
 
 import pycudnnrnn
-from pycudnnrnn import (
-    CudnnGRU,
-    CudnnLSTM,
-    CudnnLSTMSaveable,
-    Saver,
-    checkpoint,
-    convert,
-    interop,
-    ops,
-    plot,
-    spec,
-)
+from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnLSTMSaveable, Saver, checkpoint, convert, interop, ops, plot, spec
 from pycudnnrnn._text import TEXT_MAX
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
 from pycudnnrnn.errors import PycudnnrnnError

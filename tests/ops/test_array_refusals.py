@@ -11,13 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pycudnnrnn import CudnnLSTM, CudnnLSTMSaveable, Saver, convert, ops, plot
 from pycudnnrnn.cells import CudnnCompatibleLSTMCell
-from pycudnnrnn.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    EngineError,
-    MissingDependencyError,
-    PycudnnrnnError,
-)
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, PycudnnrnnError
 from pycudnnrnn.interop import jax as ours
 from pycudnnrnn.layers import Variable
 from tests.helpers.kinds import get, put
