@@ -82,13 +82,15 @@ class LayerForward(Forward[ArrayT]):
             `LayerGradients`, with `inputs`, `initial_state` and `params`. `params` has the layout of the weights.
 
         Raises:
-            ArgumentError: no gradient at all, a tuple of another length than `states`, an array that does not fit its
-                result, or an `out` that cannot hold the gradient.
+            ArgumentError: no gradient at all, a tuple of another length than `states` or with a `d_output_c` beside it,
+                an array that does not fit its result, or an `out` that cannot hold the gradient.
             StateError: the forward kept no reserve, or an earlier backward used it up.
         """
         d_output_h, names = d_states, LAYER_NAMES._replace(dhy="d_states", dcy="d_output_c")
         if isinstance(d_states, tuple):
-            if len(d_states) != len(self.states) or d_output_c is not None:
+            if d_output_c is not None:
+                raise ArgumentError("d_output_c", "None with a tuple d_states, which contains it", "an array")
+            if len(d_states) != len(self.states):
                 raise ArgumentError("d_states", f"a tuple of {len(self.states)}", f"a tuple of {len(d_states)}")
             d_output_h, d_output_c = d_states if len(d_states) == 2 else (d_states[0], None)
             names = LAYER_NAMES

@@ -48,8 +48,8 @@ def test_a_backward_takes_gradients_of_states_as_a_tuple_or_one_by_one():
     second = layer.forward(x).backward(None, dh, dc)
     assert np.array_equal(first.params, second.params)
     assert first.inputs is first.input
-    for wrong in (((dh,),), ((dh, dc), dc)):
-        with pytest.raises(ArgumentError, match="d_states"):
+    for name, wrong in {"d_states": ((dh,),), "d_output_c": ((dh, dc), dc)}.items():
+        with pytest.raises(ArgumentError, match=f"Invalid {name}: "):
             layer.forward(x).backward(None, *wrong)
     with pytest.raises(StateError, match="kept no reserve"):
         layer.forward(x, training=False).backward()
