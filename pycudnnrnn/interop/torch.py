@@ -256,8 +256,8 @@ class LSTM(_RNN):
             way. Default: False.
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
-        bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
-            the forward pass first. Default: False.
+        bidirectional: True adds a backward direction with separate weights. Each layer then outputs both,
+            concatenated, the forward direction first. Default: False.
         proj_size: width to which the output is projected, P, less than hidden_size. 0: no projection. Default: 0.
         device: where `params` is created. None: torch's default device. Default: None.
         dtype: dtype of `params`. None: torch's default dtype. Default: None.
@@ -330,8 +330,8 @@ class GRU(_RNN):
             way. Default: False.
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
-        bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
-            the forward pass first. Default: False.
+        bidirectional: True adds a backward direction with separate weights. Each layer then outputs both,
+            concatenated, the forward direction first. Default: False.
         proj_size: must be 0: only the LSTM projects. Default: 0.
         device: where `params` is created. None: torch's default device. Default: None.
         dtype: dtype of `params`. None: torch's default dtype. Default: None.
@@ -397,8 +397,8 @@ class RNN(_RNN):
             way. Default: False.
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
-        bidirectional: True adds a backward pass with separate weights. Each layer then outputs both, concatenated,
-            the forward pass first. Default: False.
+        bidirectional: True adds a backward direction with separate weights. Each layer then outputs both,
+            concatenated, the forward direction first. Default: False.
         proj_size: must be 0: only the LSTM projects. Default: 0.
         device: where `params` is created. None: torch's default device. Default: None.
         dtype: dtype of `params`. None: torch's default dtype. Default: None.

@@ -54,7 +54,7 @@ def cudnn_lstm(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -120,7 +120,7 @@ def cudnn_gru(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -184,7 +184,7 @@ def cudnn_rnn_tanh(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -248,7 +248,7 @@ def cudnn_rnn_relu(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: probability from 0 to 1 of dropping a value between two layers, in training only. The other values are
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
@@ -303,7 +303,7 @@ def cudnn_rnn_opaque_params_size(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dtype: type of data and params: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
             torch, JAX or TensorFlow. Default: "float32".
@@ -350,7 +350,7 @@ def cudnn_rnn_opaque_params_to_canonical(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: accepted for TF's callers; it does not change the params. Default: 0.0.
         seed: accepted for TF's callers; it does not change the params. Default: 0.
@@ -405,7 +405,7 @@ def cudnn_rnn_canonical_to_opaque_params(
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         dropout: accepted for TF's callers; it does not change the params. Default: 0.0.
         seed: accepted for TF's callers; it does not change the params. Default: 0.

@@ -131,7 +131,7 @@ class CudnnOpaqueParamsSaveable(Saveable):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
             prefix. Default: None.
@@ -319,7 +319,7 @@ class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
             prefix. Default: None.
@@ -361,7 +361,7 @@ class CudnnGRUSaveable(CudnnOpaqueParamsSaveable):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
             prefix. Default: None.
@@ -407,7 +407,7 @@ class CudnnRNNTanhSaveable(CudnnOpaqueParamsSaveable):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
             prefix. Default: None.
@@ -449,7 +449,7 @@ class CudnnRNNReluSaveable(CudnnOpaqueParamsSaveable):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         scope: prefix of every tensor's name, without a slash at the end. A TF scope object is accepted, too. None: no
             prefix. Default: None.

@@ -36,7 +36,7 @@ class CudnnParamsFormatConverter:
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
@@ -263,7 +263,7 @@ class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
@@ -298,7 +298,7 @@ class CudnnParamsFormatConverterGRU(CudnnParamsFormatConverter):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
@@ -333,7 +333,7 @@ class CudnnParamsFormatConverterTanh(CudnnParamsFormatConverter):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
@@ -368,7 +368,7 @@ class CudnnParamsFormatConverterRelu(CudnnParamsFormatConverter):
             gate unchanged, which needs I == U. "auto_select" is "skip_input" if I == U, otherwise "linear_input".
             Default: "linear_input".
         direction: "unidirectional" reads a sequence from its first step to its last. "bidirectional" adds a backward
-            pass with separate params. Each layer then outputs both, concatenated, the forward pass first.
+            direction with separate params. Each layer then outputs both, concatenated, the forward direction first.
             Default: "unidirectional".
         num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
