@@ -17,6 +17,8 @@ def test_after_an_illegal_access_every_call_fails_at_once(cuda, answer, how):
     answers = [line for line in lines if "call" in line]
     answer(f"illegal access, {how}", {"lines": lines, "exit code": code, "stderr": err[-2000:]})
     assert [line["call"] for line in answers] == ["the first of all", *CALLS], err
+    asking = set() if cuda.on_shim else {"preparing", "a layout", "memory told"}  # cuDNN may answer on the host alone
+    answers = [line for line in answers if line["call"] not in asking or line["error"] != "NoneType"]
     assert {line["error"] for line in answers} == {"DeviceLostError"}
     assert {line["code"] for line in answers} <= ({700} if cuda.on_shim else {700, 716, 717, 719})
     assert lines[-1] == {"ended": True}
