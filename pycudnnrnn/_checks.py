@@ -108,10 +108,13 @@ def one_of(names: list[str]) -> str:
 
 @contextlib.contextmanager
 def needs(package: str, extra: str, purpose: str, install: str | None = None) -> Iterator[None]:
-    """Raise a `MissingDependencyError`, which has these arguments, if an import in the block fails."""
+    """Raise a `MissingDependencyError`, which has these arguments, if the block imports a module that is not there.
+
+    A package that is there and fails, as CuPy without its libraries, says itself why.
+    """
     try:
         yield
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingDependencyError(package, extra, purpose, install) from error
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from docs.api import explained
 from pycudnnrnn import RNNSpec, layers, ops
-from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, one_of, shorten
+from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, needs, one_of, shorten
 from pycudnnrnn.canonical import from_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, PycudnnrnnError
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
@@ -93,6 +93,8 @@ def test_names_are_joined_as_in_a_sentence_and_values_are_short():
     error = str(MissingDependencyError("h5py", "convert", "a .keras file"))
     assert error.startswith("a .keras file needs h5py, which is not installed: pip install h5py, or")
     assert error.endswith("pip install '.[convert]'")
+    with pytest.raises(ImportError, match=r"^no libnvrtc$"), needs("CuPy", "cuda13", "a CUDA device"):
+        raise ImportError("no libnvrtc")
 
 
 CELLS = ("CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu")
