@@ -16,8 +16,7 @@ ARRAYS = ("x", "hx", "cx", "dy", "dhy", "dcy")
 
 ALGORITHMS = [
     "standard",
-    *(pytest.param(name, marks=pytest.mark.apart) for name in ("persist_static", "persist_dynamic")),
-    pytest.param("persist_static_small_h", marks=pytest.mark.apart),
+    *(pytest.param(f"persist_{kind}", marks=pytest.mark.apart) for kind in ("static", "dynamic", "static_small_h")),
 ]
 """The persistent kernels wait for each other on the device: one that never ends takes its process with it."""
 
