@@ -33,7 +33,7 @@ def main() -> None:
         sys.exit(_failed("there is not enough memory"))
     except OSError as error:
         sys.exit(_failed(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)))
-    except PycudnnrnnError as error:
+    except (PycudnnrnnError, ImportError) as error:
         sys.exit(_failed(str(error)))
     finally:
         for stream in (sys.stdout, sys.stderr):
