@@ -47,12 +47,12 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str, Model 
 def _models_in(file: OpenFile) -> dict[str, Model | None]:
     states = states_in(file.metadata)
     scopes = [found.scope for found in find_models({name: spec.shape for name, spec in file.specs.items()})]
-    keys = {_prefix(key) for key in states}
+    keys = {_prefix(key) for key, state in states.items() if "spec" in state}
     found: dict[str, Model | None] = {}
     for key, state in states.items():
         # A saveable adds its own scope to its key. In a file of `save`, or of a sequence of items, the names do not
-        # contain the key.
-        inner = [scope for scope in scopes if scope.startswith(_prefix(key)) and scope not in keys]
+        # contain the key. A scope below a longer key is that key's.
+        inner = [scope for scope in scopes if max(filter(scope.startswith, keys), key=len, default="-") == _prefix(key)]
         own = [_prefix(key), *inner, ""]
         found[key] = _model(key, spec_in(state), own, file.specs) if "spec" in state else None
     return found
