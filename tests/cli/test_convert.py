@@ -37,8 +37,8 @@ def model(tmp_path):
     """A state dict of a model with an LSTM in it, and the LSTM's part of it."""
     torch.manual_seed(1)
     lstm = torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True)
-    whole = torch.nn.ModuleDict({"lstm": lstm, "head": torch.nn.Linear(8, 2)})
-    torch.save(whole.state_dict(), tmp_path / "model.pt")
+    whole = torch.nn.ModuleDict({"lstm": lstm, "head": torch.nn.Linear(8, 2, dtype=torch.bfloat16)})
+    torch.save(dict(whole.named_parameters()), tmp_path / "model.pt")
     return {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,8 @@ from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
 from pycudnnrnn.cli.convert.runners import RUNNERS
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.errors import PycudnnrnnError
+from pycudnnrnn.convert._named import as_numpy
+from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.spec import DType
 
 TOLERANCES: Final = {DType.FLOAT64: 1e-5, DType.FLOAT32: 1e-4, DType.FLOAT16: 2e-2, DType.BFLOAT16: 1e-1}
@@ -82,14 +84,15 @@ def _verdicts(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Ite
 
 def _holds(arrays: Any, usual: dict[str, Any]) -> bool:
     """Return whether the file contains every array that the runner would use, under any name."""
-    stored = {(np.shape(a), np.asarray(a).tobytes()) for a in _flat(arrays)}
+    stored = {(a.shape, a.tobytes()) for a in _flat(arrays)}
     return all((a.shape, a.tobytes()) in stored for a in usual.values())
 
 
 def _flat(arrays: Any) -> Iterator[Any]:
-    """Yield the arrays of nested dicts."""
+    """Yield the arrays of nested dicts that can be weights: a file may have others, which NumPy does not read."""
     for value in arrays.values():
         if isinstance(value, dict):
             yield from _flat(value)
-        elif hasattr(value, "shape"):
-            yield value
+        else:
+            with contextlib.suppress(ConvertError):
+                yield as_numpy("", "", value)
