@@ -262,6 +262,8 @@ def test_values_of_settings_are_read_by_kind(run, tmp_path):
     save_file(convert.keras.from_canonical(c, layers=["1", "none"]), tmp_path / "m.safetensors")
     to_jax = ["--from", "keras", "-s", "layers=1,none", "--to", "jax_rnn"]
     assert run("m.safetensors", "n.safetensors", *to_jax)[0] == 0
+    code, _, err = run("n.safetensors", "m.pt")
+    assert (code, "-s has to give input_size, hidden_size" in err) == (2, True)
     sizes = [f"-s{key}" for key in ("input_size=3", "hidden_size=4", "num_layers=2", "bidirectional=false")]
     assert run("n.safetensors", "m.pt", "--from", "jax_rnn", *sizes)[0] == 0
     for wrong in ("num_layers=true", "num_layers=2.0", "num_layers=٢", "bidirectional=1"):

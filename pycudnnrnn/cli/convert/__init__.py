@@ -167,14 +167,17 @@ def _says_nothing(path: Path, flag: str) -> click.UsageError:
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
     """Read KEY=VALUE for the keywords of a converter, by their annotations; `names` takes a list of names."""
-    known = {n: p.annotation for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
-    known |= {names: "Sequence[str]"} if names else {}
+    keywords = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    known = {n: p.annotation for n, p in keywords.items()} | ({names: "Sequence[str]"} if names else {})
     found: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or key not in known:
             raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {', '.join(known) or 'none'}, got {option!r}")
         found[key] = value_of(str(known[key]), value)
+    missing = [n for n, p in keywords.items() if p.default is p.empty and n not in found]
+    if missing:
+        raise click.UsageError(f"{flag} has to give {', '.join(missing)}: these arrays do not contain it")
     return found
 
 
