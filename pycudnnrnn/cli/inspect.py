@@ -48,7 +48,8 @@ def inspect(file: Path, as_json: bool) -> None:
         if file.suffix not in OTHER_FILES:
             raise
         what = f"{str(file)!r} is {OTHER_FILES[file.suffix]}, not a safetensors file or a checkpoint"
-        raise click.UsageError(f"{what}: `pycudnnrnn convert {file} x.onnx --dry-run` shows its RNN") from error
+        way = f"`pycudnnrnn convert {file} x.safetensors --to pytorch --dry-run` shows its RNN"
+        raise click.UsageError(f"{what}: {way}") from error
     if as_json:
         echo_json(_report(file, found))
         return

@@ -75,9 +75,8 @@ def test_what_is_no_checkpoint_is_wrong_usage_with_a_sentence_of_its_own(run, tm
         (tmp_path / name).write_bytes(b"anything")
         code, out, err = run("inspect", name)
         assert (code, out) == (2, "")
-        assert (
-            f"{name!r} {text} a safetensors file or a checkpoint: `pycudnnrnn convert {name} x.onnx --dry-run`" in err
-        )
+        way = f"`pycudnnrnn convert {name} x.safetensors --to pytorch --dry-run`"
+        assert f"{name!r} {text} a safetensors file or a checkpoint: {way}" in err
     assert "'.' is a folder without TensorFlow's file 'checkpoint': name a file in it" in run("inspect", ".")[2]
     assert run("inspect", "nowhere")[0] == 2
     Saver({"a": np.ones(2)}).save(tmp_path / "m.pt")  # any name will do
