@@ -69,4 +69,4 @@ def _regular_size(status: os.stat_result, path: str | os.PathLike[str]) -> int:
 
 
 def _shorter() -> OSError:
-    return OSError(errno.EIO, "it became shorter while it was read")
+    return OSError(errno.EIO, "it is too short, or became shorter while it was read")
