@@ -27,8 +27,8 @@ class Named:
     """Arrays under their names, to be taken one by one.
 
     Nested dicts, and keys that are tuples, become names joined by "/". `joints` matches other separators in a name.
-    With a `prefix`, completed by `joint` as in `under`, only keys under it count. `advice` follows the error about a
-    shape.
+    With a `prefix`, completed by `joint` as in `under`, only keys under it count. `advice` follows the errors about a
+    shape and about keys that are left over.
 
     Raises:
         ConvertError: not a dict, a key that is not a name, or nothing in it.
@@ -138,7 +138,8 @@ class Named:
         """Raise a `ConvertError` if keys are left that were not taken."""
         if self._left:
             names = some(sorted(self._left), lambda key: shorten(self.prefix + key))
-            raise ConvertError(self.framework, names, "unexpected: it belongs to no RNN that was found here")
+            why = f"unexpected: it belongs to no RNN that was found here{self.advice}"
+            raise ConvertError(self.framework, names, why)
 
     def refuse(self, key: str, why: str) -> NoReturn:
         """Raise a `ConvertError` about a key."""

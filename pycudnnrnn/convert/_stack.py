@@ -54,6 +54,9 @@ def find_cells(
                 raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
         found = [cell for cell in found if any(is_under(cell.path, name) for name in layers)]
         named.keep_only(lambda key: any(is_under(key, name) for name in layers))
+    elif names := [name for name in layer_names([cell.path for cell in found]) if name]:
+        named.advice = "; without `layers`, all arrays are read as one stack: choose from "
+        named.advice += f"{some(names, shorten)} with layers=[...], or -s layers=... on the command line"
     if bidirectional and not any(_WORD.search(cell.path) for cell in found):
         ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
         if len(ordered) % 2:

@@ -252,9 +252,7 @@ def test_a_layer_is_called_by_its_path_also_where_it_is_the_end_of_anothers(suff
 
 def test_arrays_alone_of_two_sizes_are_answered_with_the_layers_to_choose_from(tmp_path):
     arrays = saved(tmp_path / "m.weights.h5", sequential(lstm("one"), L.Dense(7), L.LSTM(6, name="two")))
-    with pytest.raises(
-        ConvertError, match=r"have no configuration, so all .* choose from 'lstm', 'lstm_1' with layers"
-    ):
+    with pytest.raises(ConvertError, match=r"without `layers`, all .* choose from 'lstm', 'lstm_1' with layers"):
         TO_CANONICAL(arrays)
     assert [TO_CANONICAL(arrays, layers=[name]).spec.num_units for name in ("lstm", "lstm_1")] == [4, 6]
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn.convert._named import Named, some
-from pycudnnrnn.convert._stack import CellKeys, check_layers, find_cells, group_cells, is_under, layer_names
+from pycudnnrnn.convert._stack import CellKeys, check_layers, find_cells, group_cells, is_under
 from pycudnnrnn.convert.keras.config import (
     Layer,
     Settings,
@@ -100,12 +100,7 @@ def _cells_by_name(named: Named, layers: Sequence[str] | None) -> Used:
     recurrent = [leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
     if recurrent and all(map(_IN_CELL.search, recurrent)):
         named.keep_only(lambda key: "/" not in key or _IN_CELL.search(key) is not None)
-    cells, num_dirs = find_cells(named, split_name, layers, None)
-    if layers is None and len(cells) > num_dirs:
-        names = some(layer_names([cell.path for cell in cells]), shorten)
-        named.advice = "; these arrays have no configuration, so all their recurrent layers are read as one stack: "
-        named.advice += f"choose from {names} with layers=[...], or -s layers=... on the command line"
-    return Used(cells, num_dirs, {})
+    return Used(*find_cells(named, split_name, layers, None), {})
 
 
 class _File:
