@@ -91,7 +91,8 @@ class Graph:
             ConvertError: it cannot be read, or its data are in another file.
         """
         if tensor.data_location == self._onnx.TensorProto.EXTERNAL:
-            raise ConvertError("onnx", shorten(name), "keeps its data in another file, which is not opened")
+            why = "keeps its data in another file, which is not opened: onnx.save(onnx.load(path), path) makes one file"
+            raise ConvertError("onnx", shorten(name), why)
         try:
             array: Array = self._onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:

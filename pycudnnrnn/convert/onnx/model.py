@@ -62,7 +62,8 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
             if key in "WRBP" and name:
                 array = graph.constant(name)
                 if array is None:
-                    why = "is not a constant of the model: fold the nodes that compute it into one"
+                    why = "is not a constant of the model: fold the nodes that compute it into one, as onnxruntime's "
+                    why += "optimized_model_filepath does"
                     raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
                 arrays[f"{k}/{key}"] = array
     return arrays, settings[0]
