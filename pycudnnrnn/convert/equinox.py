@@ -54,10 +54,14 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
     Source: equinox.nn (0.13).
     """
     named = Named("equinox", arrays, joints=_JOINTS)
-    cells, num_dirs = find_cells(named, _leaf, layers, bidirectional)
+    recurrent = {path for path, _, leaf in (key.rpartition("/") for key in named) if leaf == "weight_hh"}
+
+    def leaf_of(key: str) -> tuple[str, str] | None:
+        path, _, leaf = key.rpartition("/")
+        return (path, leaf) if path in recurrent and leaf in _LEAVES else None  # a Linear has a bias, too
+
+    cells, num_dirs = find_cells(named, leaf_of, layers, bidirectional)
     first = cells[0].keys
-    if "weight_hh" not in first:
-        named.refuse(f"{cells[0].path}/weight_hh", "missing")
     rows, U = named.shape(first["weight_hh"], 2)
     mode = mode_of("equinox", first["weight_hh"], rows, U, "tanh")
     if mode not in (RNNMode.LSTM, RNNMode.GRU):
@@ -108,8 +112,3 @@ def _form(mode: RNNMode, *, biases: bool) -> Form:
         return (*weights, stack("bias", "b", gates))
     sums = Tensor("bias", tuple(("bW" if gate == GRUGate.NEW else "b", gate) for gate in gates))
     return (*weights, stack("bias_n", "bR", [GRUGate.NEW]), sums)
-
-
-def _leaf(key: str) -> tuple[str, str] | None:
-    path, _, leaf = key.rpartition("/")
-    return (path, leaf) if leaf in _LEAVES else None

@@ -73,12 +73,14 @@ READ = {
         (written("flax", **{"cell/hf/bias": None}), {}, "'cell/hf/bias': missing"),
         (written("flax") | {"cell": {"hf": {"bias": f4(4)}}}, {}, "'cell/hf/bias': is there twice"),
         (written("flax", "gru", **{"cell/hr/bias": f4(4)}), {}, "'cell/hr/bias': unexpected"),
-        ({"rnn": written("flax"), "fc": f4(4)}, {}, "found here; without `layers`, all"),
         (written("flax", "rnn_tanh"), {"activation": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
         ({f"cell/{gate}/kernel": f4(3, 4) for gate in ("if", "in")}, {}, "looks like MGUCell"),
         (written("flax", "rnn_tanh"), {"bidirectional": True}, "1 cells do not make pairs"),
     ],
-    "equinox": [({"weight_ih": f4(4, 3), "weight_hh": f4(4, 4)}, {}, "'weight_hh': has one gate, and Equinox has no")],
+    "equinox": [
+        ({"weight_ih": f4(4, 3), "weight_hh": f4(4, 4)}, {}, "'weight_hh': has one gate, and Equinox has no"),
+        ({"rnn": written("equinox"), "fc": {"bias": f4(4)}}, {}, "here; without `layers`, all arrays are read as one"),
+    ],
     "jax_rnn": [({}, {"input_size": 3, "hidden_size": 2**20 + 1}, "hidden_size: expecting a positive integer")],
     "gluon": [
         (two_of("gluon", l1_i2h_weight=f4(16, 3)), {}, "expecting shape (16, 4), got (16, 3)"),
