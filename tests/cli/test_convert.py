@@ -142,7 +142,7 @@ def test_where_no_side_could_run_nothing_is_written(run, tmp_path):
     way = ("g.safetensors", "c.safetensors", "--from", "gluon", "--to", "chainer")
     code, out, err = run(*way, "--verify")
     assert (code, out, (tmp_path / "c.safetensors").exists()) == (1, "", False)
-    assert "nothing was verified and nothing is written: gluon (SRC): not run, it is not installed; chainer" in err
+    assert "nothing was verified and nothing is written: gluon (SRC): not run, nothing here runs it; chainer" in err
     assert "Leave out --verify to write it" in err
     assert run(*way)[0] == 0
 

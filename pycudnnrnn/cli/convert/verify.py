@@ -67,7 +67,7 @@ def _verdicts(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Ite
         run, packages = RUNNERS.get(framework, (None, ()))
         missing = [package for package in packages if importlib.util.find_spec(package) is None]
         if run is None or missing:
-            yield Verdict(name, None, f"{', '.join(missing) or 'it'} is not installed")
+            yield Verdict(name, None, f"{', '.join(missing)} is not installed" if run else "nothing here runs it")
             continue
         usual = getattr(converters, framework).from_canonical(c)
         if not _holds(arrays, usual):
