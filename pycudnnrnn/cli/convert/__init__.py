@@ -109,14 +109,10 @@ def convert(
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
-    formats = [suffix for suffix, own in _files.FILE_FORMATS.items() if which == "SRC" or own.image]
-    formats += [] if which == "SRC" else [_files.INDEX]
-    named = (
-        (path.is_dir() or is_tensorflow(path))
-        if which == "SRC"
-        else given == "tensorflow" and path.suffix not in formats
-    )
-    if named and given in {None, "tensorflow"}:
+    reads = which == "SRC"
+    formats = [end for end, own in _files.FILE_FORMATS.items() if reads or own.image or end == _files.INDEX]
+    may_be = given == "tensorflow" or (reads and given is None)
+    if may_be and (path.is_dir() or is_tensorflow(path) if reads else path.suffix not in formats):
         return _files.INDEX, "tensorflow"
     if path.suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
