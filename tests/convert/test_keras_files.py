@@ -81,7 +81,8 @@ def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
     [
         ({"gru/gru_cell/kernel": np.array(["x"], object)}, "expecting a floating dtype"),
         ({"gru/gru_cell/kernel": np.ones(3), "gru/gru_cell/bias": [1.0]}, "expecting an array, got list"),
-        ({f"g/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "name already exists"),
+        ({"one/gru_cell/kernel": np.ones(3)}, "where Keras looks for lstm"),
+        ({f"bidirectional/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "name already exists"),
         ({}, "empty"),
     ],
 )

@@ -39,7 +39,10 @@ _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.weights.h5"
 _WORDS: Final = re.compile(r"(?<=.)(?=[A-Z][a-z])|(?<=[a-z])(?=[A-Z])")
 
-_PATH: Final = re.compile(r"([^/]+)/(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)")
+_PATH: Final = re.compile(
+    r"((?:lstm|gru|simple_rnn|bidirectional)(?:_[0-9]+)?)/"
+    r"(?:(forward|backward)_[^/]+/)?[^/]+_cell/(kernel|recurrent_kernel|bias)"
+)
 
 
 def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -140,7 +143,8 @@ def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
         arrays: the dict that `keras.from_canonical` returned.
 
     Raises:
-        ConvertError: a name that `keras.from_canonical` does not write, or a value that is not an array.
+        ConvertError: a name that `keras.from_canonical` does not write without `layers` (Keras looks for the classes,
+            "lstm", "lstm_1" ...), or a value that is not an array.
         ArgumentError: `path` does not end in ".weights.h5", or exists and is not a regular file.
         OSError: it cannot be written.
         MissingDependencyError: h5py is not installed.
@@ -176,8 +180,9 @@ def h5_image(arrays: dict[str, Array]) -> bytes:
     named = Named("keras", arrays)
     for name in named:
         match = _PATH.fullmatch(name)
-        if not match or "\0" in name:
-            raise ConvertError("keras", shorten(name), "has no place in a .weights.h5 file")
+        if not match:
+            why = "has no place in a .weights.h5 file, where Keras looks for lstm, lstm_1 ..."
+            raise ConvertError("keras", shorten(name), why)
         way = f"{match[2]}_layer/" if match[2] else ""
         place = f"layers/{match[1]}/{way}cell/vars/{VARIABLES.index(match[3])}"
         places.append((place, as_numpy("keras", name, arrays[name])))
