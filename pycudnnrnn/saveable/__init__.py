@@ -30,7 +30,7 @@ from pycudnnrnn.saveable._format_converters import (
     host_of,
     value_of,
 )
-from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, RNNMode, RNNSpec
+from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, RNNMode, RNNSpec, parse_dtype
 
 Array = npt.NDArray[Any]
 
@@ -218,8 +218,9 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     @property
     def spec(self) -> RNNSpec:
-        """The description of the RNN."""
-        return self._converter.spec
+        """The description of the RNN, in the dtype that the buffer has now."""
+        spec, dtype = self._converter.spec, parse_dtype("dtype", value_of(self._opaque).dtype)
+        return spec if dtype is spec.dtype else spec.replace(dtype=dtype)
 
     @property
     def format_converter(self) -> CudnnParamsFormatConverter:

@@ -125,9 +125,10 @@ def test_a_cast_layer_keeps_its_weights_its_dropout_and_its_names():
     x = batch(4, 3, 5)
     expected = layer(x.astype("f2"), training=False)[0]
     layer(x.astype("f2"))
-    before = layer.op.dropout_state()
+    before, saveable = layer.op.dropout_state(), layer.saveable
     assert layer.to("cpu") is layer
     assert layer.to(dtype="float32").dtype == layer.params.dtype == layer.saveable.spec.dtype == "float32"
+    assert saveable.spec == layer.saveable.spec, "one that was taken before the cast saves what it can restore"
     assert layer.op.dropout_state() == before
     assert before.position == 1
     assert (layer.spec.compute_dtype, layer.spec.math_type) == ("float32", "fma")
