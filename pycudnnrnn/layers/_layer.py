@@ -194,8 +194,9 @@ class RNNLayer(ConfiguredLayer):
             params = op.canonical_to_params(*cast)
         for state in dropout:
             op.set_dropout_state(state)
-        self._attach(op, params, device)
-        self._options = options
+        with uninterrupted():
+            self._attach(op, params, device)
+            self._options = options
         return self
 
     # --- running ------------------------------------------------------------------------------------------------------

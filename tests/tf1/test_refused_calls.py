@@ -1,6 +1,7 @@
 """A call of a layer or a cell that is refused leaves it as it was, so that the next one works."""
 
-import itertools
+import copy
+import functools
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from pycudnnrnn.cells import CellStack
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.layers import _layer
 from tests.helpers.interrupts import at_every_moment
-from tests.helpers.layers import batch
+from tests.helpers.layers import batch, built
 
 X, H, FIRST = batch(2, 5), batch(2, 3), batch(4, 2, 5)
 
@@ -30,11 +31,13 @@ def test_a_refused_move_or_cast_leaves_a_layer_as_it_was(keywords, built):
 
 
 def test_ctrl_c_at_any_moment_of_a_cast_leaves_a_layer_in_one_dtype():
-    layer, dtypes = CudnnGRU(1, 2), itertools.cycle(["float64", "float32"])
-    layer.build((1, 1, 3))
-    for _ in at_every_moment(lambda: layer.to(dtype=next(dtypes)), {_layer.__file__}):
+    half = functools.partial(built, CudnnGRU, dtype="float16", compute_dtype="float16")
+    layers = [half()]
+    for _ in at_every_moment(lambda: layers[-1].to(dtype="float32"), {_layer.__file__}):
+        layer = layers[-1]
         assert layer.params.dtype == layer.op.dtype == layer.dtype == layer.spec.dtype
-        layer(np.ones((1, 1, 3), layer.params.dtype))
+        copy.deepcopy(layer)(np.ones((1, 1, 5), layer.params.dtype))  # it reads the configuration, too
+        layers.append(half())
 
 
 def test_a_refused_first_call_neither_builds_nor_names_a_layer():
