@@ -76,10 +76,9 @@ class Plan:
         Raises:
             ArgumentError: an array that is not a params buffer of this plan.
         """
-        self._held = None
-        if params is not None:
-            self._held = params, take_params(self._engine, self._spec, "params", params)
-        self._native.hold(self._held and self._held[1])
+        held = None if params is None else (params, take_params(self._engine, self._spec, "params", params))
+        self._native.hold(held and held[1])
+        self._held = held
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
         """Run the forward: write the output to `y` and the final states to `hy` and `cy`.
