@@ -108,9 +108,8 @@ class Forward(Generic[ArrayT]):
         self.output: ArrayT = results[0]
         self.output_h: ArrayT = results[1]
         self.output_c: ArrayT | Any = results[2]  # Any: an LSTM's caller need not ask whether it is None
-        self._call, self._reserve = call, reserve
-        self._kept, self._names = reserve is not None, OP_NAMES
-        self._read_again = call.inputs | {"y": output} if self._kept else {}
+        self._call, self._reserve, self._names = call, reserve, OP_NAMES
+        self._read_again = {} if reserve is None else call.inputs | {"y": output}
         self._worked: Reserve | None = None
 
     def backward_data(
@@ -139,20 +138,15 @@ class Forward(Generic[ArrayT]):
             found, _ = Taker(call.engine, call.spec, call.slots, words)(*map(given.get, words))
             upstream = dict.fromkeys(UPSTREAM) | found
             if self._reserve is None:
-                raise StateError(
-                    "the reserve was used up by an earlier backward: give that one retain=True"
-                    if self._kept
-                    else f"this forward kept no reserve: run it with {names.training}=True or keep_reserve=True"
-                )
+                how = f"run it with {names.training}=True or keep_reserve=True"
+                raise StateError(f"this forward kept no reserve: {how}")
+            if self._reserve.touched:
+                raise StateError("the reserve was used up by an earlier backward: give that one retain=True")
             if not words:
                 some = f"{names.dy}, {names.dhy} or {names.dcy} (LSTM)"
                 raise ArgumentError(names.dy, f"the loss's gradient of at least one result: {some}", "none of them")
             worked = self._reserve.copy() if retain else self._reserve
-            try:
-                gradients = worked.backward_data(*upstream.values())
-            finally:  # a failure before the reserve was touched (no memory, say) leaves everything as it was
-                if worked.touched and not retain:
-                    self._reserve = None
+            gradients = worked.backward_data(*upstream.values())
             self._worked = worked
             return Gradients(*map(call.to_caller, gradients))
 
@@ -230,7 +224,8 @@ class Forward(Generic[ArrayT]):
         return dataclasses.replace(data, params=self._backward_weights(native, out, accumulate))
 
     def __repr__(self) -> str:
-        backward = "can follow" if self._reserve is not None else "has run" if self._kept else "is not possible"
+        reserve = self._reserve
+        backward = "is not possible" if reserve is None else "has run" if reserve.touched else "can follow"
         where = f"{self._call.spec.dtype}, {self._call.kind.library} on {self._call.kind.device}"
         return f"<{type(self).__name__}: {shapes(self, self._shown)}; {where}; a backward {backward}>"
 
