@@ -133,12 +133,12 @@ class Function:
             >>> lib.cudnnDestroyTensorDescriptor(tensor)
             0
         """
-        made, left = {}, iter(given)
-        for name, parameter in self.prototype.parameters.items():
-            writes = isinstance(parameter, Reference)
-            made[name] = shared[name] if name in shared else parameter.ctype._type_() if writes else next(left)
+        parameters = self.prototype.parameters
+        written = {name: parameter for name, parameter in parameters.items() if isinstance(parameter, Reference)}
+        read = [name for name in parameters if name not in {*written, *shared}]
+        made = {name: parameter.ctype._type_() for name, parameter in written.items()} | self._named(read, given)
+        made = dict.fromkeys(parameters) | made | shared  # an unknown name is one argument too many
         self(*made.values())
-        written = {n: p for n, p in self.prototype.parameters.items() if isinstance(p, Reference)}
         return {name: _value(made[name], parameter.of) for name, parameter in written.items()}
 
     def bind(self, *left: str, **given: Any) -> Bound:
@@ -164,7 +164,7 @@ class Function:
 
         fixed = prototype.convert(given)
         places = [*fixed, *left]
-        in_order = operator.itemgetter(*map(places.index, parameters))
+        in_order = operator.itemgetter(*map(places.index, parameters)) if len(parameters) > 1 else tuple
         needed = [i for i, name in enumerate(left) if not getattr(parameters[name], "null", False)]
         pick = operator.itemgetter(*needed * 2) if needed else tuple  # doubled, since one item would not give a tuple
         values, foreign, count = tuple(fixed.values()), self._foreign, len(left)

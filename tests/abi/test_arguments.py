@@ -7,9 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
-from pycudnnrnn._libcudnn import cudnnRNNDescriptor_t, cudnnRNNMode_t
+from pycudnnrnn._libcudnn import cudnnRNNDescriptor_t, cudnnRNNMode_t, cudnnTensorDescriptor_t
 from pycudnnrnn.engines.cudnn.descriptors import TensorDescriptor
-from pycudnnrnn.errors import ArgumentError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.spec import DType
 
 NEGATIVE_TABLE = """
@@ -124,3 +124,10 @@ def test_a_closed_owner_is_refused_as_such(lib):
     tensor.close()
     with pytest.raises(StateError, match="TensorDescriptor was used after"):
         lib.cudnnSetTensorNdDescriptor(tensor, 0, 3, [4, 5, 6], [30, 6, 1])
+
+
+def test_functions_of_one_argument_can_be_bound_and_read_names_what_it_lacks(lib):
+    lib.cudnnCreateTensorDescriptor.bind(tensorDesc=ctypes.byref(tensor := cudnnTensorDescriptor_t()))()
+    with pytest.raises(ArgumentTypeError, match=r"1, expecting 4: \(tensorDesc, nbDimsRequested, dimA"):
+        lib.cudnnGetTensorNdDescriptor.read(tensor)
+    lib.cudnnDestroyTensorDescriptor.bind("tensorDesc")(tensor)
