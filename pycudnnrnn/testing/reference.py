@@ -171,7 +171,7 @@ def forward(
     dtype = np.result_type(np.float64, x, hx, cx, *weights, *biases)
     output, output_h, output_c = np.zeros((T, B, spec.output_size), dtype), hx.astype(dtype), cx.astype(dtype)
     for b in range(B):
-        below = x[: lengths[b], b]
+        below = x[: lengths[b], b].astype(dtype)  # layer 0's product would else be in the type of x and W
         for layer in range(spec.num_layers):
             above = np.zeros((lengths[b], spec.output_size), dtype)
             for direction in range(spec.num_dirs):
