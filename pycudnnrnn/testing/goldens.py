@@ -79,6 +79,7 @@ def sum_on_ones(
         130688.0
     """
     op, xp = KINDS[mode](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
+    dtype = op.dtype.numpy  # NumPy knows the word "bfloat16" only after an import of ml_dtypes
     state = xp.ones((L * op.num_dirs, B, U), dtype)
     states = (state, state) if mode == RNNMode.LSTM else (state,)
     results = op(xp.ones((T, B, inputs), dtype), *states, xp.ones(op.params_size(device), dtype), is_training=False)
@@ -105,6 +106,7 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
     """
     T, L, U, B = 20, 2, 512, 64
     op, xp = KINDS[mode](L, U, U, dtype=dtype), engine_for(device).xp
+    dtype = op.dtype.numpy
     params = xp.ones(op.params_size(device), dtype)
     for weight in op.params_to_canonical(params, copy=False)[0]:
         weight[:] = 1 / weight.size
