@@ -160,7 +160,9 @@ class Function:
         prototype, parameters = self.prototype, self.prototype.parameters
         pointers = {name for name, kind in parameters.items() if isinstance(kind, (Opaque, Address))}
         if sorted((*left, *given)) != sorted(parameters) or not pointers.issuperset(left):
-            raise ArgumentTypeError(f"arguments of {prototype.name}", "all but pointers, by name", sorted(given))
+            wrong = sorted({*left, *given} ^ {*parameters} or {*left} - pointers)
+            expected = "each parameter once, and only pointers left open"
+            raise ArgumentTypeError(f"arguments of {prototype.name}", expected, f"wrong or missing {wrong}")
 
         fixed = prototype.convert(given)
         places = [*fixed, *left]
@@ -169,17 +171,15 @@ class Function:
         pick = operator.itemgetter(*needed * 2) if needed else tuple  # doubled, since one item would not give a tuple
         values, foreign, count = tuple(fixed.values()), self._foreign, len(left)
 
-        def refuse(pointers: tuple[Any, ...]) -> None:
-            prototype.convert(self._named(left, pointers))  # raises our own error, which names the argument
-
         def call(*pointers: Any) -> None:
-            if len(pointers) != count or not all(pick(pointers)):
-                refuse(pointers)
             try:
-                status = foreign(*in_order(values + pointers))
-            except ctypes.ArgumentError:
-                refuse(pointers)
-                raise
+                plain = len(pointers) == count and all(pick(pointers))
+                status = foreign(*in_order(values + pointers)) if plain else 0
+            except (ctypes.ArgumentError, ValueError):  # NumPy's integer, or an array in place of its address
+                plain = False
+            if not plain:  # this raises our own error, which names the argument, or converts what ctypes does not
+                checked = tuple(prototype.convert(self._named(left, pointers)).values())
+                status = foreign(*in_order(values + checked))
             if status:
                 raise self._library.status_error(prototype.name, status)
 

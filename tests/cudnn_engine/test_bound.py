@@ -2,6 +2,7 @@
 
 import ctypes
 
+import numpy as np
 import pytest
 
 from pycudnnrnn import libcudnn
@@ -36,8 +37,8 @@ def test_what_is_given_is_checked_when_it_is_given_and_what_is_left_when_it_is_c
     for null in (None, 0):
         with pytest.raises(ArgumentError, match="weightSpace"):
             call(handle, *addresses[:6], null, *addresses[7:])
-    with pytest.raises(ArgumentTypeError, match="x"):
-        call(handle, 1.5, *addresses[1:])
+    with pytest.raises(ArgumentTypeError, match="Invalid x: array"):
+        call(handle, np.zeros(2), *addresses[1:])
     with pytest.raises(TypeError, match=r"Invalid arguments of cudnnRNNForward: 9, expecting 10: \(handle, x, y, "):
         call(handle, *addresses[:-1])
     assert not played.counts["cudnnRNNForward"]
