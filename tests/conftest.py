@@ -16,6 +16,8 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
+from pycudnnrnn import libcudnn  # noqa: E402
+from pycudnnrnn._discovery import NotFoundError  # noqa: E402
 from pycudnnrnn.engines.numpy_engine import kernels_in_use  # noqa: E402
 from tests.helpers.examples import PROFILE  # noqa: E402
 
@@ -50,6 +52,17 @@ def _same_draws():
 def _old_things_rest():
     """Leave what earlier modules made, JAX's and torch's caches above all, out of every later collection."""
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def lib():
+    """The real libcudnn; without one CI fails, and another machine skips. One that does not load is a failure."""
+    try:
+        return libcudnn.load()
+    except NotFoundError as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI installs libcudnn (make test), and there is none: {error}")
+        pytest.skip(f"needs libcudnn (make test installs it): {error}")
 
 
 @pytest.fixture(scope="session")

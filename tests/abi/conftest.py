@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pycudnnrnn import libcudnn
-from pycudnnrnn._discovery import NotFoundError
-
 ROOT = Path(__file__).parents[2]
 
 RUNNER = """
@@ -41,17 +38,6 @@ for name, (environment, code) in json.load(sys.stdin).items():
 print(json.dumps(found))
 """
 """A library that was opened cannot be closed again, so each piece of code runs in a fork of one process."""
-
-
-@pytest.fixture(scope="session")
-def lib():
-    """The real libcudnn; without one CI fails, and another machine skips. One that does not load is a failure."""
-    try:
-        return libcudnn.load()
-    except NotFoundError as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI installs libcudnn (make test), and there is none: {error}")
-        pytest.skip(f"needs libcudnn (make test installs it): {error}")
 
 
 @pytest.fixture(scope="session")

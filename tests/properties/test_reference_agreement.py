@@ -90,6 +90,18 @@ def test_the_references_sigmoid_and_its_slope_are_right_relatively():
     np.testing.assert_allclose(found.imag / reference.COMPLEX_STEP, slope.astype(float), rtol=1e-15, atol=1e-290)
 
 
+def test_the_reference_computes_in_float64_whatever_the_type_of_its_arrays():
+    problem = make_problem(ops.CudnnGRU(1, 5, 64, dtype="float16"), 3, 2, None, seed=11)
+    weights, biases = problem.op.params_to_canonical(problem.params)
+
+    def output(dtype):
+        given = ([array.astype(dtype) for array in group] for group in (weights, biases))
+        arrays = (array.astype(dtype) for array in (problem.x, problem.hx, problem.cx))
+        return reference.forward(problem.spec, *given, *arrays, problem.full_lengths)[0]
+
+    assert np.array_equal(output("f2"), output("f8"))
+
+
 def test_relu_has_no_slope_where_it_meets_zero_exactly():
     """As in torch: with all weights zero, no gradient gets through."""
     problem = make_problem(ops.CudnnRNNRelu(2, 3, 4, dtype="float64"), 3, 2, None, seed=11)
