@@ -48,7 +48,6 @@ DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 ALIGNMENT_NBYTES: Final = 64
 """Alignment of memory that JAX takes without a copy on the CPU. Observed with jaxlib 0.10.2; also a cache line."""
 
-_EXPECTED = "a NumPy, CuPy or JAX array, or a torch tensor"
 NATIVE: Final = frozenset({"numpy", "cupy"})
 """Libraries whose arrays the engines use directly."""
 
@@ -81,14 +80,13 @@ def kind_of(name: str, array: Any) -> ArrayKind:
     if isinstance(array, np.ndarray):
         plain(name, array)
         return NUMPY
-    of: type = type(array)
-    library = _library_of_type(of)
+    library = library_of(array)
     if library == "cupy":
-        return _on_cuda(array.data.device_id)
+        return ArrayKind(library, f"cuda:{array.data.device_id}")
     if library:
         _check_plain(name, array, library)
     if not library or not hasattr(array, "__dlpack_device__"):  # JAX's random keys have none
-        raise ArgumentTypeError(name, _EXPECTED, type(array))
+        raise ArgumentTypeError(name, "a NumPy, CuPy or JAX array, or a torch tensor", type(array))
     try:
         device_type, index = array.__dlpack_device__()
     except _UNSHARED as error:
@@ -98,11 +96,6 @@ def kind_of(name: str, array: Any) -> ArrayKind:
         raise ArgumentError(name, "an array on the CPU or on a CUDA device", array.device, aspect="device")
     place = next(iter(array.devices())) if library == "jax" else None
     return ArrayKind(library, device if device == "cpu" else f"{device}:{index}", place)
-
-
-@functools.cache
-def _on_cuda(index: int) -> ArrayKind:
-    return ArrayKind("cupy", f"cuda:{index}")
 
 
 def library_of(array: Any) -> str:
