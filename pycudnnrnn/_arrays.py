@@ -48,9 +48,6 @@ DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 ALIGNMENT_NBYTES: Final = 64
 """Alignment of memory that JAX takes without a copy on the CPU. Observed with jaxlib 0.10.2; also a cache line."""
 
-NATIVE: Final = frozenset({"numpy", "cupy"})
-"""Libraries whose arrays the engines use directly."""
-
 _CUPY_ALONE: Final = frozenset({"cupy"})
 _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
 """The errors that libraries raise if they cannot share an array."""
@@ -189,7 +186,7 @@ def to_caller(array: Any, kind: ArrayKind) -> Any:
     On the CPU, JAX copies memory that does not start at a multiple of ALIGNMENT_NBYTES. On CUDA, JAX gets a copy in its
     own memory: it frees CuPy's memory together with its array, and XLA may still be reading it then.
     """
-    if kind.library in NATIVE:
+    if kind.library in {"numpy", "cupy"}:
         return array
     library = sys.modules[kind.library]
     if kind.library == "torch":

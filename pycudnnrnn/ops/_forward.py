@@ -102,12 +102,9 @@ class Forward(Generic[ArrayT]):
     _shown: ClassVar[tuple[str, ...]] = ("output", "output_h", "output_c")
 
     def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
-        results = output, output_h, output_c
-        if call.kind.library not in _arrays.NATIVE:
-            results = tuple(map(call.to_caller, results))
-        self.output: ArrayT = results[0]
-        self.output_h: ArrayT = results[1]
-        self.output_c: ArrayT | Any = results[2]  # Any: an LSTM's caller need not ask whether it is None
+        self.output: ArrayT = call.to_caller(output)
+        self.output_h: ArrayT = call.to_caller(output_h)
+        self.output_c: ArrayT | Any = call.to_caller(output_c)  # Any: an LSTM's caller need not ask if it is None
         self._call, self._reserve, self._names = call, reserve, OP_NAMES
         self._read_again = {} if reserve is None else call.inputs | {"y": output}
         self._worked: Reserve | None = None
