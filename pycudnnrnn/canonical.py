@@ -25,7 +25,9 @@ def to_canonical(params: Any, layout: ParamLayout, *, copy: bool = True) -> tupl
 
     def part(region: Region) -> Any:
         view = params[region.slice].reshape(region.shape)
-        return _copied(view) if copy else view
+        if not copy:
+            return view
+        return view.copy() if hasattr(view, "copy") else view.clone()
 
     return [part(region) for region in layout.weights], [part(region) for region in layout.biases]
 
@@ -44,17 +46,10 @@ def from_canonical(weights: Sequence[Any], biases: Sequence[Any], layout: ParamL
             raise ArgumentError(name, f"{len(regions)} arrays", f"{len(arrays)} arrays")
         for index, (array, region) in enumerate(zip(arrays, regions, strict=True)):
             if tuple(array.shape) not in {region.shape, (region.size,)}:
-                raise ArgumentError(f"{name}[{index}]", _describe(region), tuple(array.shape), aspect="shape")
+                wanted = f"{region.shape} ({region.kind} of gate {region.gate!r}, pseudo-layer {region.pseudo_layer})"
+                raise ArgumentError(f"{name}[{index}]", wanted, tuple(array.shape), aspect="shape")
             placed.append((region, array))
     if sum(region.size for region, _ in placed) < layout.size:
         out[:] = 0
     for region, array in placed:
         out[region.slice] = array.reshape(-1)
-
-
-def _copied(array: Any) -> Any:
-    return array.copy() if hasattr(array, "copy") else array.clone()
-
-
-def _describe(region: Region) -> str:
-    return f"{region.shape} ({region.kind} of gate {region.gate!r}, pseudo-layer {region.pseudo_layer})"
