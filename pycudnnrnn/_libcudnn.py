@@ -267,13 +267,8 @@ class Library:
         prototype = PROTOTYPES.get(name)
         if prototype is None:
             raise AttributeError(f"libcudnn has no function {name!r} that an RNN needs")
-        foreign = None
-        if prototype.since <= self.version < prototype.until:
-            try:
-                foreign = self.__dll[name]
-            except AttributeError:
-                foreign = None
-        function = Function(self, prototype, foreign)
+        of_this_version = prototype.since <= self.version < prototype.until
+        function = Function(self, prototype, getattr(self.__dll, name, None) if of_this_version else None)
         self.__dict__[name] = function
         return function
 
