@@ -20,36 +20,7 @@ import numpy as np
 from numba import types
 
 from pycudnnrnn.engines.numpy_engine.compiled import products, vectors
-from pycudnnrnn.engines.numpy_engine.compiled.products import (
-    OPTIONS,
-    by_columns,
-    by_panels,
-    by_rows,
-    inner,
-    pack,
-    product,
-)
-from pycudnnrnn.engines.numpy_engine.compiled.vectors import (
-    add,
-    clip,
-    copy,
-    gru_h,
-    gru_n,
-    gru_n_back,
-    gru_z_back,
-    keep_open,
-    lstm_c,
-    lstm_f_back,
-    lstm_h,
-    lstm_ig_back,
-    lstm_o_back,
-    relu_back,
-    relu_of,
-    sigmoid_of,
-    tanh_back,
-    tanh_of,
-    within,
-)
+from pycudnnrnn.engines.numpy_engine.compiled.products import by_columns, by_panels, by_rows, inner, pack, product
 
 _SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, products.__file__, vectors.__file__))
 STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE + bytes([products.VECTOR_NBYTES])).digest()[:6], "big")
@@ -75,7 +46,7 @@ FLAGS: Final = ("relu", "adds")
 
 def kernel(function: Any) -> Any:
     """Make a function a kernel. It is compiled at first use, and cached on disk if a folder for that can be written."""
-    options: dict[str, Any] = {**OPTIONS, "nogil": True}
+    options: dict[str, Any] = {**products.OPTIONS, "nogil": True}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache
@@ -133,7 +104,7 @@ def lstm(
         h_now = h[:n]
         if keeps:
             for b in range(n):
-                copy(h_before[first + b], h_now[b])
+                vectors.copy(h_before[first + b], h_now[b])
         if k == ahead:
             low, high, ahead = rows_ahead(steps, k)
             base = 0 if keeps or W.shape[0] == 0 else low
@@ -145,20 +116,20 @@ def lstm(
         for b in range(n):
             row, own = gates[first - base + b], c[b]
             if keeps:
-                copy(c_before[first + b], own)
-            sigmoid_of(row[: 2 * units], bias[: 2 * units])
-            tanh_of(row[2 * units : 3 * units], bias[2 * units : 3 * units])
-            sigmoid_of(row[3 * units :], bias[3 * units :])
-            lstm_c(own, row[:units], row[units : 2 * units], row[2 * units : 3 * units])
+                vectors.copy(c_before[first + b], own)
+            vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
+            vectors.tanh_of(row[2 * units : 3 * units], bias[2 * units : 3 * units])
+            vectors.sigmoid_of(row[3 * units :], bias[3 * units :])
+            vectors.lstm_c(own, row[:units], row[units : 2 * units], row[2 * units : 3 * units])
             if clips:
                 if keeps:
-                    within(inside[first + b], own, bounds[0], bounds[1])
-                clip(own, bounds[0], bounds[1])
-            lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
+                    vectors.within(inside[first + b], own, bounds[0], bounds[1])
+                vectors.clip(own, bounds[0], bounds[1])
+            vectors.lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
         if projects:
             product(by_rows(h_now), by_rows(made), by_panels(proj), False)
         for b in range(n):
-            copy(y[first + b], h_now[b])
+            vectors.copy(y[first + b], h_now[b])
 
 
 @kernel
@@ -171,20 +142,20 @@ def lstm_back(
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         dh_now = dh[:n]
         for b in range(n):
-            add(dh_now[b], dy[first + b])
+            vectors.add(dh_now[b], dy[first + b])
         dm = dh_now
         if projects:
             dm = spare_m[:n]
             for b in range(n):
-                copy(dh_kept[first + b], dh_now[b])
+                vectors.copy(dh_kept[first + b], dh_now[b])
             product(by_rows(dm), by_rows(dh_now), by_panels(proj), False)
         for b in range(n):
             row, own = gates[first + b], dc[b]
-            lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
+            vectors.lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
             if clips:
-                keep_open(own, inside[first + b])
-            lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
-            lstm_f_back(row[units : 2 * units], c_before[first + b], own)
+                vectors.keep_open(own, inside[first + b])
+            vectors.lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
+            vectors.lstm_f_back(row[units : 2 * units], c_before[first + b], own)
         product(by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
@@ -203,14 +174,14 @@ def gru(
         product(by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
         for b in range(n):
             row, own, now = gates[first - base + b], recurrent[b], h[b]
-            add(row[: 2 * units], own[: 2 * units])
-            sigmoid_of(row[: 2 * units], bias[: 2 * units])
-            gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
+            vectors.add(row[: 2 * units], own[: 2 * units])
+            vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
+            vectors.gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
             if keeps:
-                copy(h_before[first + b], now)
-                copy(q[first + b], own[2 * units :])
-            gru_h(now, row[units : 2 * units], row[2 * units :])
-            copy(y[first + b], now)
+                vectors.copy(h_before[first + b], now)
+                vectors.copy(q[first + b], own[2 * units :])
+            vectors.gru_h(now, row[units : 2 * units], row[2 * units :])
+            vectors.copy(y[first + b], now)
 
 
 @kernel
@@ -222,9 +193,9 @@ def gru_back(
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         for b in range(n):
             row, now = gates[first + b], dh[b]
-            add(now, dy[first + b])
-            gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
-            gru_n_back(row[:units], row[2 * units :], q[first + b])
+            vectors.add(now, dy[first + b])
+            vectors.gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
+            vectors.gru_n_back(row[:units], row[2 * units :], q[first + b])
         product(by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
 
 
@@ -244,13 +215,13 @@ def plain(
         for b in range(n):
             row, now = gates[first - base + b], h[b]
             if keeps:
-                copy(h_before[first + b], now)
+                vectors.copy(h_before[first + b], now)
             if relu:
-                relu_of(row, bias)
+                vectors.relu_of(row, bias)
             else:
-                tanh_of(row, bias)
-            copy(now, row)
-            copy(y[first + b], row)
+                vectors.tanh_of(row, bias)
+            vectors.copy(now, row)
+            vectors.copy(y[first + b], row)
 
 
 @kernel
@@ -261,11 +232,11 @@ def plain_back(
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         for b in range(n):
             now = dh[b]
-            add(now, dy[first + b])
+            vectors.add(now, dy[first + b])
             if relu:
-                relu_back(gates[first + b], now)
+                vectors.relu_back(gates[first + b], now)
             else:
-                tanh_back(gates[first + b], now)
+                vectors.tanh_back(gates[first + b], now)
         product(by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
