@@ -73,11 +73,11 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @inner
-def rows_ahead(steps: Any, k: Any) -> Any:
-    """Return the rows of step k and later steps, consecutive and at least AHEAD if possible, and the step after them.
+def input_ahead(gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any) -> Any:
+    """Compute W x for step k and later steps, whose rows are consecutive and at least AHEAD if possible.
 
-    One product computes W x for all these rows. For a single step's few rows it would be slow. For many more rows, the
-    results would no longer be in cache when their steps run.
+    Return the step after them, and the packed row that `gates` begins with. For a single step's few rows the product
+    would be slow. For many more rows, the results would no longer be in cache when their steps run.
     """
     low, high, k = steps[k, 0], steps[k, 1], k + 1
     while k < steps.shape[0] and high - low < AHEAD:
@@ -88,7 +88,9 @@ def rows_ahead(steps: Any, k: Any) -> Any:
         else:
             break
         k += 1
-    return low, high, k
+    base = 0 if keeps or W.shape[0] == 0 else low
+    product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+    return k, base
 
 
 @kernel
@@ -106,9 +108,7 @@ def lstm(
             for b in range(n):
                 vectors.copy(h_before[first + b], h_now[b])
         if k == ahead:
-            low, high, ahead = rows_ahead(steps, k)
-            base = 0 if keeps or W.shape[0] == 0 else low
-            product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+            ahead, base = input_ahead(gates, x, W, steps, k, keeps)
         product(by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True)
         made = h_now
         if projects:
@@ -168,9 +168,7 @@ def gru(
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            low, high, ahead = rows_ahead(steps, k)
-            base = 0 if keeps or W.shape[0] == 0 else low
-            product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+            ahead, base = input_ahead(gates, x, W, steps, k, keeps)
         product(by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
         for b in range(n):
             row, own, now = gates[first - base + b], recurrent[b], h[b]
@@ -208,9 +206,7 @@ def plain(
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            low, high, ahead = rows_ahead(steps, k)
-            base = 0 if keeps or W.shape[0] == 0 else low
-            product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
+            ahead, base = input_ahead(gates, x, W, steps, k, keeps)
         product(by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True)
         for b in range(n):
             row, now = gates[first - base + b], h[b]
