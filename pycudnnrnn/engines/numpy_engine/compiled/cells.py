@@ -154,10 +154,6 @@ def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
     _shared(share, len(R), rows.shape[0] * R.size)
 
 
-def _is_few(rows: int) -> bool:
-    return rows < PACKED_ROWS
-
-
 class CompiledCell(Cell):
     """A compiled cell. If a batch has few rows, W and R are not packed in panels, and NumPy multiplies with them."""
 
@@ -166,7 +162,7 @@ class CompiledCell(Cell):
         self._R_nbytes = self.width * spec.state_size * spec.compute_dtype.numpy.itemsize
 
     def forward_weights(self, w: Weights, schedule: Schedule) -> Weights:
-        R = w.R.T if _is_few(schedule.num_rows) else _packed(w.R.T)
+        R = w.R.T if schedule.num_rows < PACKED_ROWS else _packed(w.R.T)
         return dataclasses.replace(
             w,
             W=_packed(w.W.T) if w.W is not None and self._by_kernel(schedule) else w.W,
@@ -177,14 +173,14 @@ class CompiledCell(Cell):
     def backward_weights(self, w: Weights, schedule: Schedule) -> Weights:
         return dataclasses.replace(
             w,
-            R=w.R if _is_few(schedule.num_rows) else _packed(w.R),
+            R=w.R if schedule.num_rows < PACKED_ROWS else _packed(w.R),
             proj=None if w.proj is None else _packed(w.proj),
         )
 
     def copied_elements(self, schedule: Schedule) -> int:
         spec = self.spec
         proj = spec.num_units * (spec.num_proj or 0)
-        if _is_few(schedule.num_rows):
+        if schedule.num_rows < PACKED_ROWS:
             return proj
         return proj + self.width * (spec.state_size + max(map(spec.layer_input_size, range(spec.num_layers))))
 
@@ -193,7 +189,7 @@ class CompiledCell(Cell):
 
     def _by_kernel(self, schedule: Schedule) -> bool:
         """Whether the kernels compute the recurrent products. Otherwise their caller does, step by step."""
-        return self._R_nbytes <= LARGE_NBYTES and not _is_few(schedule.num_rows)
+        return self._R_nbytes <= LARGE_NBYTES and schedule.num_rows >= PACKED_ROWS
 
     def _parts(self, R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], Array, slice | None, slice]]:
         """Yield the steps of each kernel call: all, with R; or each alone, without R, with its rows and sequences."""
@@ -224,7 +220,7 @@ class CompiledCell(Cell):
             _multiply(rows, others, out, transposed=True, adds=adds)
 
     def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
-        if _is_few(len(rows)):
+        if len(rows) < PACKED_ROWS:
             super().product(rows, matrix, out, adds=adds)
         else:
             _multiply(rows, matrix, out, transposed=False, adds=adds)
