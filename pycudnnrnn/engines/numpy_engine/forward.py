@@ -40,17 +40,17 @@ def forward(
         rows = pack(inputs["x"], schedule, dtype)
         reserve = make_reserve(config, layout, weights, rows, buffer) if config.keep_reserve else None
         for layer in range(spec.num_layers):
-            kept = reserve is not None and layer + 1 < spec.num_layers
-            above = reserve.inputs[layer + 1] if reserve and kept else None
-            if above is None:
-                last = layer + 1 == spec.num_layers
+            last = layer + 1 == spec.num_layers
+            if reserve and not last:
+                above = reserve.inputs[layer + 1]
+            else:
                 above = new_rows(schedule, spec.output_size, dtype, outs[0] if last else None)
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
                 w = cell.forward_weights(weights[p], schedule)
                 run(cell, w, rows, reserve.tapes[p] if reserve else Tape(), steps, h[p], c[p], out)
-            if masks and layer + 1 < spec.num_layers:
+            if masks and not last:
                 mask = masks.of(spec, layer + 1, above.shape)
                 drop(above, mask, spec.dropout)
                 if reserve:
