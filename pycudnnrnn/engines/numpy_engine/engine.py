@@ -26,6 +26,7 @@ class HostArrays:
     """See `engines.ArrayFunctions`."""
 
     address = staticmethod(_arrays.address)
+    copy = staticmethod(np.ndarray.copy)
 
     @staticmethod
     def holds(array: object) -> bool:
@@ -35,10 +36,6 @@ class HostArrays:
     def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         found: Array = _arrays.new(shape, dtype, zeros=True)
         return found
-
-    @staticmethod
-    def copy(array: Array) -> Array:
-        return array.copy()
 
     @staticmethod
     def from_host(array: Array) -> Array:
