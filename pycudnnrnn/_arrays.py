@@ -293,12 +293,10 @@ def to_host(name: str, array: Any) -> Any:
         return plain(name, array)
     if library_of(array) == "torch":
         array = array.detach()  # only the numbers are asked for
-    kind = kind_of(name, array)
-    if kind.device == "cpu":
-        return _shared(name, array, kind, np)
-    if kind.library == "cupy":
+    library = kind_of(name, array).library
+    if library == "cupy":
         return move(array, np)
-    return np.asarray(array) if kind.library == "jax" else _shared(name, array.cpu(), ArrayKind("torch", "cpu"), np)
+    return np.asarray(array) if library == "jax" else _shared(name, array.cpu(), ArrayKind("torch", "cpu"), np)
 
 
 def host_values(name: str, values: Any) -> npt.NDArray[Any]:
