@@ -24,6 +24,8 @@ from pycudnnrnn.spec import DType
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from pycudnnrnn.engines import Engine
+
     class AnyArray(Protocol):
         """The attributes that arrays of all libraries have."""
 
@@ -48,7 +50,6 @@ DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 ALIGNMENT_NBYTES: Final = 64
 """Alignment of memory that JAX takes without a copy on the CPU. Observed with jaxlib 0.10.2; also a cache line."""
 
-_CUPY_ALONE: Final = frozenset({"cupy"})
 _UNSHARED = (BufferError, RuntimeError, TypeError, ValueError)
 """The errors that libraries raise if they cannot share an array."""
 
@@ -205,23 +206,20 @@ def _by_dlpack(array: Any, namespace: Any) -> Any:
     return namespace.from_dlpack(array)
 
 
-def streams(engine: Any, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
+def streams(engine: Engine, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
     """Run the engine's work in the block on the current stream of the caller's library.
 
     `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for these streams,
     and they wait for the work. JAX's streams cannot be reached: DLPack orders its arrays, and the block ends when the
     work is done, because JAX may reuse an array's memory as soon as the array is gone.
     """
-    context: contextlib.AbstractContextManager[Any]
     if engine.device == "cpu":
         return contextlib.nullcontext()
-    if library == "cupy" and libraries <= _CUPY_ALONE:
-        context = engine.active()
-        return context
+    if library == "cupy" and libraries <= {"cupy"}:
+        return engine.active()
     own = stream_address(library, engine.device)
     others = {stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
-    context = engine.on_stream(own, others, wait="jax" in libraries)
-    return context
+    return engine.on_stream(own, others, wait="jax" in libraries)
 
 
 def stream_address(library: str, device: str) -> int | None:
