@@ -88,7 +88,9 @@ def resolve(path: Path) -> Path:
     """
     with naming(path):
         os.fsencode(path)  # refuses what no file can be called
-        return Path(os.path.realpath(path.parent), _name(path))
+        if path.name in {"", ".."}:
+            raise _unfit(path, "a folder")
+        return Path(os.path.realpath(path.parent), path.name)
 
 
 @contextlib.contextmanager
@@ -114,7 +116,6 @@ def locked(path: Path) -> Iterator[None]:
 
 def _mode(path: Path) -> int | None:
     """Return the permissions of the file that will be replaced, None if there is none."""
-    _name(path)
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -161,12 +162,6 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     except ValueError as error:  # a NUL, or half of a surrogate pair
         raise ArgumentError("path", "a name that files can have", f"{str(path)!r} ({error})") from error
-
-
-def _name(path: Path) -> str:
-    if path.name in {"", ".."}:
-        raise _unfit(path, "a folder")
-    return path.name
 
 
 def _unfit(path: Path, kind: str) -> ArgumentError:
