@@ -339,10 +339,9 @@ class CudnnRNN:
         layout = target.layout(self.spec)
         with _arrays.streams(source, kind.library, frozenset({kind.library, "cupy"})):
             native = take_params(source, self.spec, "params", params)
-            if source is not target:  # through the host, so that the two devices' streams need no order
-                native = _arrays.move(native, np)
-            weights, biases = to_canonical(native, source.layout(self.spec), copy=False)
-            moved = (target.xp if source is target else np).empty(layout.size, self.dtype.numpy)
+            host = _arrays.move(native, np)  # so that the two devices' streams need no order
+            weights, biases = to_canonical(host, source.layout(self.spec), copy=False)
+            moved = np.empty(layout.size, self.dtype.numpy)
             from_canonical(weights, biases, layout, moved)
         with target.active():
             return _arrays.move(moved, target.xp)
