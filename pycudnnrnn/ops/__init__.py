@@ -157,8 +157,6 @@ class CudnnLSTM(CudnnRNN):
     Source: tf.contrib.cudnn_rnn r1.4 for the signature, cudnn_adv.h (9.x) for the arguments after `seed`.
     """
 
-    _mode = RNNMode.LSTM
-
     @with_hints
     def __init__(
         self,
@@ -181,7 +179,7 @@ class CudnnLSTM(CudnnRNN):
         dtype, dropout, seed = _tf12_order(dtype, dropout, seed)
         super().__init__(
             RNNSpec(
-                self._mode, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed,
+                RNNMode.LSTM, num_layers, num_units, input_size, input_mode, direction, dtype, dropout, seed,
                 num_proj, bias_mode, cell_clip, algo, math_type, compute_dtype,
             )
         )  # fmt: skip

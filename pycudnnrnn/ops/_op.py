@@ -541,7 +541,7 @@ class CudnnRNN:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
                 raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", tuple(shape), aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
-            lengths = None if sequence_lengths is None else check_lengths(sequence_lengths, T, B)
+            lengths = check_lengths(sequence_lengths, T, B)
             dropout = self._dropout_on(engine) if is_training else None
             key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names
             take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind(*key))
