@@ -79,8 +79,7 @@ def played(play, monkeypatch):
         Array=JaxCudaArray,
         core=types.SimpleNamespace(Tracer=()),
         enable_x64=jax.enable_x64,
-        dlpack=types.SimpleNamespace(from_dlpack=JaxCudaArray),
-        numpy=types.SimpleNamespace(copy=JaxCudaArray.copied),
+        numpy=types.SimpleNamespace(from_dlpack=JaxCudaArray, copy=JaxCudaArray.copied, bfloat16=ml_dtypes.bfloat16),
         block_until_ready=JaxCudaArray.done,
     )
     monkeypatch.setattr(cupy, "from_dlpack", lambda a: a.array if isinstance(a, JaxCudaArray) else imported(a))
