@@ -158,7 +158,7 @@ class EnginePlan(Protocol):
     reserve_nbytes: int
 
     def hold(self, params: Any | None) -> None:
-        """Read params once for all later calls with this same array, until `hold` gets another array or None."""
+        """Read params once for all later calls with this buffer, until `hold` gets another one or None."""
 
     def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:
         """Run a pass on native, checked arrays; `at` has their addresses in the pass's order. Its device is current.

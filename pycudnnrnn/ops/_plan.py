@@ -44,7 +44,6 @@ class Plan:
     ) -> None:
         self._engine, self._spec, self._schedule = engine, spec, schedule
         self._native, self._training, self._check = native, training, check
-        self._held: tuple[Any, Any] | None = None
         self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
         reserve_nbytes = native.reserve_nbytes if training else None
         wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
@@ -64,7 +63,7 @@ class Plan:
         return self._native.spec.math_type
 
     def hold(self, params: Any | None) -> None:
-        """Promise that `params` will not change, so that calls with this object can reuse a converted copy of it.
+        """Promise that `params` will not change, so that calls with this buffer can reuse a converted copy of it.
 
         This saves time on the NumPy engine with 16-bit params: they are converted once, and not in each call. Other
         arrays that are passed to a call are read as usual.
@@ -76,9 +75,8 @@ class Plan:
         Raises:
             ArgumentError: an array that is not a params buffer of this plan.
         """
-        held = None if params is None else (params, take_params(self._engine, self._spec, "params", params))
-        self._native.hold(held and held[1])
-        self._held = held
+        native = None if params is None else take_params(self._engine, self._spec, "params", params)
+        self._native.hold(native)
 
     def forward(self, params: Any, x: Any, hx: Any, cx: Any, y: Any, hy: Any, cy: Any, reserve: Any = None) -> None:
         """Run the forward: write the output to `y` and the final states to `hy` and `cy`.
@@ -149,8 +147,6 @@ class Plan:
     def _run(self, which: Pass, given: tuple[Any, ...], *, accumulate: bool = False) -> None:
         if which is not FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
-        if self._held is not None:
-            given = tuple(self._held[1] if array is self._held[0] else array for array in given)
         library = _arrays.library_of(given[which.data])
         with _arrays.streams(self._engine, library, _arrays.libraries_of(*given)):
             arrays, at = self._take[which](*given)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph
 from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.packing import pack
@@ -37,7 +38,7 @@ class NumpyPlan:
         """Run a pass. A backward does not read y, hx and cx, as cuDNN's does: the reserve contains what it needs."""
         config, layout, spec, get = self._config, self._layout, self.spec, arrays.get
         held, weights = self._held
-        if "params" in which.names and arrays["params"] is not held:
+        if "params" in which.names and (held is None or address(arrays["params"]) != address(held)):
             weights = load_weights(layout, arrays["params"], spec)
         if which is FORWARD:
             outs = [*map(get, RESULTS)]
