@@ -44,13 +44,10 @@ class NumpyPlan:
             outs = [*map(get, RESULTS)]
             forward(config, layout, arrays, weights=weights, buffer=get("reserve"), outs=outs)
             return
-        dtype = spec.compute_dtype.numpy
-        rows = (
-            pack(arrays["x"], config.schedule, dtype) if "x" in which.names else np.empty((0, spec.input_size), dtype)
-        )
-        kept = make_reserve(config, layout, weights, rows, arrays["reserve"])
+        kept = make_reserve(config, layout, weights, np.empty((0, spec.input_size)), arrays["reserve"])
         if which is BACKWARD_DATA:
             dy, dhy, dcy = map(get, UPSTREAM)
             kept.backward_data(dy, dhy, dcy, [*map(get, GRADIENTS)])
         else:
+            kept.inputs[0] = pack(arrays["x"], config.schedule, spec.compute_dtype.numpy)
             kept.backward_weights(arrays["d_params"], accumulate=accumulate)
