@@ -81,8 +81,7 @@ def cudnn_lstm(
         >>> output.shape, h.shape
         ((5, 3, 8), (1, 3, 8))
     """
-    described = input_mode, direction, dropout, seed, num_proj
-    op = _op_of(RNNMode.LSTM, inputs, input_c, "input_c", *described)
+    op = _op_of(RNNMode.LSTM, inputs, input_c, "input_c", input_mode, direction, dropout, seed, num_proj)
     fwd = op.run(inputs, input_h, input_c, params, is_training, sequence_lengths, time_major)
     return fwd.output, fwd.output_h, fwd.output_c
 
