@@ -140,15 +140,14 @@ class RNNLayer(ConfiguredLayer):
         return params
 
     def _attach(self, op: ops.CudnnRNN, params: Any, device: str) -> None:
-        with uninterrupted():
-            self._op, self._spec, self._dtype, self._device = op, op.spec, op.dtype, device
-            if OPAQUE_KERNEL in self._variables:
-                self._variables[OPAQUE_KERNEL].value = params
-            else:
-                self._add(OPAQUE_KERNEL, params)
-            self._saveable = None
-            self._create_saveable()
-            self.built = True
+        self._op, self._spec, self._dtype, self._device = op, op.spec, op.dtype, device
+        if OPAQUE_KERNEL in self._variables:
+            self._variables[OPAQUE_KERNEL].value = params
+        else:
+            self._add(OPAQUE_KERNEL, params)
+        self._saveable = None
+        self._create_saveable()
+        self.built = True
 
     def _create_saveable(self) -> None:
         if self._saveable is not None:
