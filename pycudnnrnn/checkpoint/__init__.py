@@ -318,7 +318,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         require_finite: whether to raise an error if a tensor has a NaN or an infinity. Default: False.
 
     Returns:
-        A built layer with the saved weights and dropout state. Its first input decides its device.
+        A built layer on the CPU, with the saved weights and dropout state. `layer.to("cuda")` moves it to a GPU.
 
     Raises:
         CheckpointError: the file is damaged, or was not written by `save`.

@@ -80,7 +80,8 @@ class CudnnLSTM(RNNLayer):
             Default: None.
         name: name of the layer, with which its variables' names begin. None: the class's name, in lower case with
             underscores. Default: None.
-        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are. Default: None.
+        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are, or "cpu" if `build`
+            comes before them. Default: None.
         num_proj: width to which an LSTM projects its output, P, less than U. None or 0: no projection. Default: None.
         cell_clip: bounds of an LSTM's cell state c: a positive number x for [-x, x], a pair (low, high), or None for no
             bounds. They are rounded to float32 with every dtype. Default: None.
@@ -198,7 +199,8 @@ class CudnnGRU(RNNLayer):
             Default: None.
         name: name of the layer, with which its variables' names begin. None: the class's name, in lower case with
             underscores. Default: None.
-        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are. Default: None.
+        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are, or "cpu" if `build`
+            comes before them. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
             "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
             different results only in a GRU. Default: "double".
@@ -279,7 +281,8 @@ class CudnnRNNTanh(RNNLayer):
             Default: None.
         name: name of the layer, with which its variables' names begin. None: the class's name, in lower case with
             underscores. Default: None.
-        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are. Default: None.
+        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are, or "cpu" if `build`
+            comes before them. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
             "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
             different results only in a GRU. Default: "double".
@@ -360,7 +363,8 @@ class CudnnRNNRelu(RNNLayer):
             Default: None.
         name: name of the layer, with which its variables' names begin. None: the class's name, in lower case with
             underscores. Default: None.
-        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are. Default: None.
+        device: where the layer runs: "cpu", "cuda" or "cuda:0". None: where its first inputs are, or "cpu" if `build`
+            comes before them. Default: None.
         bias_mode: the biases of each gate. "double": one for the input product and one for the recurrent product.
             "single_input" and "single_recurrent": only that one. "none": no biases. The two single modes give
             different results only in a GRU. Default: "double".

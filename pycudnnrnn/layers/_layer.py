@@ -51,7 +51,7 @@ class RNNLayer(ConfiguredLayer):
 
     @property
     def device(self) -> str | None:
-        """The device that the layer runs on: "cpu", "cuda:0" ... None until the first inputs decide it."""
+        """The device that the layer runs on: "cpu", "cuda:0" ... None until `build` or the first inputs decide it."""
         return self._device
 
     @property
@@ -102,11 +102,15 @@ class RNNLayer(ConfiguredLayer):
     def build(self, input_shape: Any) -> None:
         """Create the weights. The first call does this if you do not; a second build does nothing.
 
+        A layer without a device is built on the CPU; `to` moves it.
+
         Args:
             input_shape: shape of the inputs, (T, B, input_size). T and B may be None.
 
         Raises:
             ArgumentError: not three dimensions, or the last one is None. It is a `ValueError`, as in TF.
+            EngineError: no engine runs on the layer's device.
+            MissingDependencyError: a CUDA device without CuPy.
         """
         with self._alone_until_built():
             if not self.built:
