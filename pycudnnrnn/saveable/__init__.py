@@ -28,6 +28,7 @@ from pycudnnrnn.saveable._format_converters import (
     CudnnParamsFormatConverterRelu,
     CudnnParamsFormatConverterTanh,
     host_of,
+    moved_to,
     value_of,
 )
 from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, RNNMode, RNNSpec, parse_dtype
@@ -614,5 +615,9 @@ class RNNParamsSaveable(Saveable):
             raise ArgumentError("restored_tensors", f"{len(names)} tensors", f"{len(restored_tensors)} tensors")
         opaque = value_of(self._opaque)
         count = len(self._to_canonical(opaque)[0])
-        params = self._to_params(list(restored_tensors[:count]), list(restored_tensors[count:]))
+        arrays = [host_of("restored_tensors", array) for array in restored_tensors]
+        for array in arrays:
+            _overwriting.check_real_dtype("restored_tensors", array)
+        given = moved_to(opaque, arrays)
+        params = self._to_params(given[:count], given[count:])
         return _overwriting.overwriting("param_variables", opaque, host_of("params", params))

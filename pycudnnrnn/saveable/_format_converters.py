@@ -234,11 +234,8 @@ class CudnnParamsFormatConverter:
         return op.canonical_to_params(given[:count], given[count:])
 
     def _writing(self, cu_canonicals: Sequence[Array], opaque: Any) -> Callable[[], None]:
-        kind = _arrays.kind_of("opaque_params", opaque)
-        engine = engine_for(kind.device)
-        target = writable(opaque)
-        with engine.active():
-            given = [_arrays.move(np.asarray(array, target.dtype), engine.xp) for array in cu_canonicals]
+        kind, target = _arrays.kind_of("opaque_params", opaque), writable(opaque)
+        engine, given = engine_for(kind.device), moved_to(opaque, cu_canonicals)
         op = self._op(target.dtype)
         count = len(op.layout().weights)
         made = op.canonical_to_params(given[:count], given[count:])  # a new buffer: `opaque` changes in one copy
@@ -416,6 +413,14 @@ def writable(opaque: Any) -> Any:
     target = _arrays.to_engine("opaque_params", opaque, kind.device, engine_for(kind.device).xp)
     _arrays.check_overwritable("opaque_params", opaque, target)
     return target
+
+
+def moved_to(opaque: Any, arrays: Sequence[Array]) -> list[Any]:
+    """Return NumPy arrays in a buffer's dtype and on its device, whose layout they are joined in."""
+    engine = engine_for(_arrays.kind_of("opaque_params", opaque).device)
+    dtype = parse_dtype("dtype", opaque.dtype).numpy
+    with engine.active():
+        return [_arrays.move(np.asarray(array, dtype), engine.xp) for array in arrays]
 
 
 def host_of(name: str, array: Any) -> Array:
