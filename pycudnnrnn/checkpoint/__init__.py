@@ -144,7 +144,8 @@ class Saver:
         a `var_list` without that.
 
         An existing TensorFlow checkpoint of the same name is replaced in one step: the new tensors get unused file
-        names, and the new index then replaces the old one. Processes that save in one folder wait for each other.
+        names, and the new index then replaces the old one. Processes that save TensorFlow checkpoints in one folder
+        wait for each other.
 
         Args:
             path: the file to write. With `format="tensorflow"` it is the prefix of several files, such as
@@ -163,6 +164,7 @@ class Saver:
                 file, such as a symbolic link. Nothing is written then.
             CheckpointError: the folder's file "checkpoint" is not a list of checkpoints. Nothing is written then.
             StateError: a layer that is not built, or whose dropout states differ between two GPUs.
+            MissingDependencyError: `format="tensorflow"` without `google-crc32c`.
             OSError: the checkpoint, or the folder's list "checkpoint", cannot be written; `filename` is that file. An
                 older file of this name is unchanged then, unless a later one of several renames failed.
 
@@ -201,7 +203,8 @@ class Saver:
         scope. A model whose key is "" or TF's default name ("cudnn_lstm") may be under another scope: if the file
         has exactly one RNN of this cell and direction that no other item has claimed, that one is read, with a
         warning. TensorFlow stores one bias per gate. It is halved into the two biases, as TensorFlow does.
-        TensorFlow stores no dropout states, so they stay unchanged. Other tensors in the file are ignored.
+        TensorFlow stores no dropout states, so they stay unchanged. Tensors outside of these RNNs that belong to no
+        item are ignored; an RNN with more layers or tensors than its item raises an error.
 
         Args:
             path: a file that a `Saver` wrote; a TensorFlow checkpoint: its prefix ("model.ckpt-1000") or its `.index`
@@ -314,7 +317,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
     """Recreate the layer in a file that `save` wrote. An op becomes a layer with TF's default name.
 
     Args:
-        path: the file to read, or a folder whose latest checkpoint is read.
+        path: the file to read.
         require_finite: whether to raise an error if a tensor has a NaN or an infinity. Default: False.
 
     Returns:
@@ -345,7 +348,7 @@ def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tu
     """Recreate the op in a file that `save` wrote, and its params. A layer becomes an op.
 
     Args:
-        path: the file to read, or a folder whose latest checkpoint is read.
+        path: the file to read.
         require_finite: whether to raise an error if a tensor has a NaN or an infinity. Default: False.
 
     Returns:
@@ -446,6 +449,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
 
     Raises:
         CheckpointError: the file is damaged, or was written by another program.
+        MissingDependencyError: a TensorFlow checkpoint without `google-crc32c`, or bfloat16 without `ml_dtypes`.
 
     Example:
         >>> import tempfile

@@ -61,6 +61,7 @@ def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
         CheckpointError: there is no checkpoint; it is damaged, incomplete or of format V1 (before TensorFlow 0.12); or
             a name is not in it, or is not a tensor of numbers.
         ArgumentTypeError: a name that is not a string.
+        MissingDependencyError: `google-crc32c` is not installed, or bfloat16 without `ml_dtypes`.
 
     Example:
         >>> import tempfile
