@@ -1,8 +1,8 @@
 """TF's plain cells, which compute the same as cuDNN one step at a time, and `CellStack`, a whole RNN of them.
 
 A cell has the weights of one pseudo-layer (one layer in one direction) under TF's names. It runs on NumPy arrays and on
-those of any array API library. Each bias is the sum of cuDNN's two, as in TF. An LSTM's state is (c, h) here and (h, c)
-in layers, also as in TF.
+those of any array API library. Each bias is the sum of cuDNN's two, as in TF; only a GRU's candidate has both. An
+LSTM's state is (c, h) here and (h, c) in layers, also as in TF.
 
 Source: `CudnnCompatibleLSTMCell` and `CudnnCompatibleGRUCell` of tf.contrib.cudnn_rnn, TF 1.4 to 1.15; BasicRNNCell.
 """

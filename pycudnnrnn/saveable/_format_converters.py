@@ -112,7 +112,7 @@ class CudnnParamsFormatConverter:
 
         Returns:
             The lists (weights, biases), or (weights, biases, weights_proj) with a projection, in TF's order. Each bias
-            is the sum of cuDNN's two biases.
+            is the sum of cuDNN's two biases, except those of a GRU's candidate, which stay separate.
 
         Raises:
             ArgumentError: a buffer of another size than the RNN needs.
@@ -122,7 +122,7 @@ class CudnnParamsFormatConverter:
         return lists if self._spec.num_proj else lists[:2]
 
     def tf_canonical_to_opaque(self, tf_canonicals: Sequence[Any], weights_proj: Sequence[Any] | None = None) -> Array:
-        """Merge TF's tensors into a new buffer. Each bias is halved, as in TF.
+        """Merge TF's tensors into a new buffer. Each bias is halved, as in TF, except those of a GRU's candidate.
 
         Args:
             tf_canonicals: one flat list of arrays: all weights, then all biases, in TF's order.
