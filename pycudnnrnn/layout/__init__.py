@@ -114,7 +114,7 @@ class ParamLayout:
     """The layout of a flat params buffer: where each matrix and bias is.
 
     Printing a layout shows a table of its regions: W and bW belong to the product of the input, R and bR to that of the
-    state h, P is the projection. Layouts with equal regions are equal.
+    state h, P is the projection. Layouts of equal size with equal regions are equal.
 
     `op.layout()` returns a layout; the regions of one made by arithmetic are computed at first use.
 
