@@ -60,8 +60,7 @@ class LayerGraph(Graph):
             sequence_lengths: the lengths of the capture, to have them checked. None: no check. Default: None.
 
         Raises:
-            CaptureError: other sequence lengths, or the layer's weights are in another array since it was moved, cast
-                or restored.
+            CaptureError: other sequence lengths, or the layer's weights are in another array (it was moved or cast).
             StateError: the dropout state was set after the capture.
         """
         if self._layer is not None and self._layer.params is not self.params:
