@@ -2,8 +2,8 @@
 
 The parameter `params` holds all weights and biases, so an optimizer, an all-reduce or a copy between devices handles
 one tensor. The state dict has torch's names and shapes. Each weight is also an attribute (`module.weight_ih_l0`): a
-view of `params` if the engine stores the gates of a matrix next to each other, otherwise a read-only copy. With
-`flat=False` each weight is a parameter instead, and each call copies all of them into one buffer.
+view of `params` if the engine stores the gates of a matrix next to each other, otherwise a copy, and writing to it
+changes nothing. With `flat=False` each weight is a parameter instead, and each call copies all of them into one buffer.
 """
 
 from __future__ import annotations
