@@ -145,7 +145,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     Raises:
         ConvertError: another kind of file, a configuration that is not JSON, or a Bidirectional layer that does not
             concatenate, or whose directions differ.
-        MissingDependencyError: h5py is not installed, which an `.h5` needs.
+        MissingDependencyError: h5py is not installed.
 
     Example:
         >>> import json, tempfile
