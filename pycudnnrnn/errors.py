@@ -87,7 +87,7 @@ class ArgumentError(PycudnnrnnError, ValueError):
     Attributes:
         argument: name of the argument.
         expected: the values that it takes.
-        got: the value that came.
+        got: the value that came, or a short text about it.
         aspect: the part of the value that is wrong ("shape", "dtype" ...), or "".
         text: the message of TF 1.x, which is shown instead of ours, or None.
     """
@@ -138,7 +138,7 @@ class StateError(PycudnnrnnError, RuntimeError, ValueError):
 
 
 class CaptureError(StateError):
-    """A call cannot be captured or replayed as a CUDA graph. Nothing was launched."""
+    """A call cannot be captured or replayed as a CUDA graph. No array of the caller has changed."""
 
 
 class LayoutError(PycudnnrnnError, ValueError):
