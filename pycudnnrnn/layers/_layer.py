@@ -176,7 +176,8 @@ class RNNLayer(ConfiguredLayer):
             The layer itself.
 
         Raises:
-            EngineError: no engine runs on `device`.
+            EngineError: no engine runs on `device`, and the layer is built. One that is not raises it when it is built.
+            MissingDependencyError: a CUDA device without CuPy.
             ArgumentError: not a device or a dtype, or a dtype that this RNN cannot have. The layer is unchanged.
             StateError: the layer has used dropout on several GPUs, so that it has several dropout states.
         """
@@ -345,7 +346,9 @@ class RNNLayer(ConfiguredLayer):
                 the LSTM, the tuple (h,) for the others. None: zeros. Default: None.
 
         Raises:
-            ArgumentError: the layer is bidirectional: its backward direction starts at the end of the input.
+            ArgumentError: the layer is bidirectional: its backward direction starts at the end of the input. Or a tuple
+                of another length.
+            ArgumentTypeError: `initial_state` is not a tuple.
 
         Example:
             >>> import numpy as np

@@ -231,6 +231,7 @@ class CudnnLSTM(CudnnRNN):
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.
             ArgumentTypeError: an argument of a wrong type.
             EngineError: no engine runs where the arrays are.
+            MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
         return self.run(
             input_data, input_h, input_c, params, is_training, sequence_lengths, time_major,
@@ -271,6 +272,7 @@ class CudnnLSTM(CudnnRNN):
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.
             ArgumentTypeError: an argument of a wrong type.
             EngineError: no engine runs where the arrays are.
+            MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
         fwd = self.run(input_data, input_h, input_c, params, is_training, sequence_lengths, time_major)
         return fwd.output, fwd.output_h, fwd.output_c
@@ -345,6 +347,7 @@ class _WithoutCellState(CudnnRNN):
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.
             ArgumentTypeError: an argument of a wrong type.
             EngineError: no engine runs where the arrays are.
+            MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
         return self.run(
             input_data, input_h, None, params, is_training, sequence_lengths, time_major,
@@ -383,6 +386,7 @@ class _WithoutCellState(CudnnRNN):
             ArgumentError: an array of a wrong shape, dtype or device, or a sequence length outside 0 to T.
             ArgumentTypeError: an argument of a wrong type.
             EngineError: no engine runs where the arrays are.
+            MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
         fwd = self.run(input_data, input_h, None, params, is_training, sequence_lengths, time_major)
         return fwd.output, fwd.output_h

@@ -20,6 +20,7 @@ def algorithm_choices(*, device: str = "cuda") -> tuple[AlgorithmChoice, ...]:
     Raises:
         ArgumentError: the device "cpu".
         EngineError: no engine runs on `device`.
+        MissingDependencyError: a CUDA device without CuPy.
 
     Example:
         On a GPU::

@@ -71,6 +71,7 @@ def cudnn_lstm(
             cuDNN does not support.
         ArgumentTypeError: an argument of a wrong type.
         EngineError: no engine runs where the arrays are.
+        MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
 
     Example:
         >>> import numpy as np
@@ -135,6 +136,7 @@ def cudnn_gru(
             cuDNN does not support.
         ArgumentTypeError: an argument of a wrong type.
         EngineError: no engine runs where the arrays are.
+        MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
 
     Example:
         >>> import numpy as np
@@ -199,6 +201,7 @@ def cudnn_rnn_tanh(
             cuDNN does not support.
         ArgumentTypeError: an argument of a wrong type.
         EngineError: no engine runs where the arrays are.
+        MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
 
     Example:
         >>> import numpy as np
@@ -263,6 +266,7 @@ def cudnn_rnn_relu(
             cuDNN does not support.
         ArgumentTypeError: an argument of a wrong type.
         EngineError: no engine runs where the arrays are.
+        MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
 
     Example:
         >>> import numpy as np

@@ -123,7 +123,9 @@ class CudnnRNN:
             device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" for cuDNN. None: "cpu". Default: None.
 
         Raises:
+            ArgumentError: a `device` that is none of these.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
 
         Example:
             >>> from pycudnnrnn import ops
@@ -140,7 +142,9 @@ class CudnnRNN:
                 cuDNN. None: "cpu". Default: None.
 
         Raises:
+            ArgumentError: a `device` that is none of these.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
 
         Example:
             >>> from pycudnnrnn import ops
@@ -171,6 +175,7 @@ class CudnnRNN:
         Raises:
             ArgumentError: a seed outside its range.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
 
         Example:
             >>> from pycudnnrnn import ops
@@ -252,14 +257,14 @@ class CudnnRNN:
             weights: the weights in the order of `layout().weights`, each in its region's shape or flat. Or a
                 `convert.Canonical`, which contains the weights and the biases.
             biases: the biases in the order of `layout().biases`. None with a `Canonical`. Default: None.
-            out: the buffer to write to, [params_size()]; padding becomes 0. None: a new buffer, where the arrays are.
-                Default: None.
+            out: the buffer to write to, [params_size()]; padding becomes 0. None: a new buffer, of the kind and on the
+                device of the first weight. Default: None.
 
         Returns:
             `out`, or the new buffer.
 
         Raises:
-            ArgumentError: a wrong number of arrays, a wrong shape or dtype, arrays of several kinds, an `out` that
+            ArgumentError: a wrong number of arrays, a wrong shape or dtype, arrays on several devices, an `out` that
                 cannot hold them, or a `Canonical` of another model. Nothing is written in these cases.
             ArgumentTypeError: weights without biases.
 
@@ -333,6 +338,7 @@ class CudnnRNN:
         Raises:
             ArgumentError: an array that is not a params buffer of this op.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
         """
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
@@ -353,7 +359,9 @@ class CudnnRNN:
             device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" for cuDNN. None: "cpu". Default: None.
 
         Raises:
+            ArgumentError: a `device` that is none of these.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
 
         Example:
             >>> from pycudnnrnn import ops
@@ -411,6 +419,7 @@ class CudnnRNN:
         Raises:
             ArgumentError: a size or length outside its range, or on cuDNN a batch that needs several native calls.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
 
         Example:
             >>> from pycudnnrnn import ops
@@ -449,6 +458,7 @@ class CudnnRNN:
         Raises:
             ArgumentError: a size outside its range, or `checkpoint_every` without training.
             EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
 
         Example:
             >>> from pycudnnrnn import ops
@@ -482,6 +492,7 @@ class CudnnRNN:
         Raises:
             ArgumentError: the op is bidirectional: its backward direction starts at the end of the input. Or a tuple of
                 another length.
+            ArgumentTypeError: `initial_state` is not a tuple.
 
         Example:
             >>> import numpy as np
