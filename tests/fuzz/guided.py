@@ -94,14 +94,14 @@ def main() -> None:
     if sys.argv[1:2] == ["--only"]:
         fuzz(sys.argv[2], *map(Path, sys.argv[3:5]), sys.argv[5:])
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("targets", nargs="*", default=NAMES, choices=[*NAMES, []], metavar="target")
+    parser.add_argument("targets", nargs="*", default=[], choices=[*NAMES, []], metavar="target")
     parser.add_argument("--seconds", type=int, default=600, help="of each target; 0: until its runs are over")
     parser.add_argument("--runs", type=int, default=-1, help="of each target, at most; -1: as many as the time allows")
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz", help="what stays for the next time")
     asked = parser.parse_args()
     bounds = asked.seconds, asked.runs, asked.seed
-    found = [finding(name, (asked.folder / name).resolve(), *bounds) for name in asked.targets]
+    found = [finding(name, (asked.folder / name).resolve(), *bounds) for name in asked.targets or NAMES]
     sys.exit("\n".join(filter(None, found)) or None)
 
 
