@@ -65,7 +65,7 @@ api-snapshot: $(VENV)/.test
 
 # The whole of the group `cpu`, with one thread and with two, on a machine that does nothing else. The run of
 # 2026-11-23 took 33 minutes; ARGS="--dtype float32" is less than half of it.
-bench: $(VENV)/.test
+bench: $(VENV)/.test $(VENV)/.oracles
 	$(BIN)/python -m benchmarks --group cpu --threads 1 --threads 2 --json benchmarks/results $(ARGS)
 	$(BIN)/python -m benchmarks.report
 
