@@ -13,7 +13,6 @@ from tests.helpers.layers import built
 from tests.helpers.oracles import need
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TESTED_HERE = {"cupy_training.py", "streaming_inference.py", "tf_checkpoint.py", "tour.ipynb"}
 PATIENCE_S = 3600
 """A kernel that hangs ends with its test; nbclient's own patience is a minute for a start and 4 s for a picture."""
 
@@ -47,6 +46,7 @@ def test_a_stream_gives_what_the_whole_sequence_gives(tmp_path):
 
 
 def test_the_tour_runs_and_prints_what_is_stored(tmp_path):
+    """`tour.ipynb`."""
     need("nbclient", "nbformat", "ipykernel")
     import nbformat
 
