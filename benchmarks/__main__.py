@@ -64,7 +64,8 @@ def main() -> None:
     part = runner.Part(rows, runner.hosts_for(names, options.threads or [os.cpu_count() or 1]))
     settings = runner.Settings(options.rounds, options.sample, options.seconds)
     results = runner.measure([part], settings, options.json, Console(stderr=True))
-    print(report.comparison(results.rows, names[0]), report.without(results.rows), sep="\n\n")
+    ours = report.first_of_ours(results.rows, device)
+    print(report.comparison(results.rows, ours), report.without(results.rows), sep="\n\n")
 
 
 if __name__ == "__main__":

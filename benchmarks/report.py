@@ -85,7 +85,7 @@ def goals_document(found: Sequence[Run]) -> str:
 def cpu(found: Sequence[Run]) -> str:
     """Return the CPU's results: a sentence, a chart and a table, with all other settings folded."""
     run = cpu_run(found)
-    ours, (main, *others) = first_of_ours(run), settings(run)
+    ours, (main, *others) = first_of_ours(cpu_rows(run)), settings(run)
     parts = [
         in_a_sentence(run, ours, main),
         "![our time divided by torch's, per problem](performance/cpu-ratios.svg)",
@@ -113,10 +113,10 @@ def cpu_rows(run: Run) -> list[Record]:
     return run.select(group="cpu", suite="speed")
 
 
-def first_of_ours(run: Run) -> str:
+def first_of_ours(rows: Iterable[Record], device: str = "cpu") -> str:
     """Return which of ours the ratios are of: the first with a time, compiled before NumPy's."""
-    timed = {row["competitor"] for row in cpu_rows(run) if row["status"] == "ok"}
-    return next((name for name in OURS["cpu"] if name in timed), OURS["cpu"][0])
+    timed = {row["competitor"] for row in rows if row["status"] == "ok"}
+    return next((name for name in OURS[device] if name in timed), OURS[device][0])
 
 
 def settings(run: Run) -> list[tuple[str, int]]:
@@ -180,7 +180,7 @@ def problem_name(row: Record) -> str:
 def cpu_table(run: Run, setting: tuple[str, int]) -> str:
     names = dict.fromkeys([*OURS["cpu"], *AGAINST["cpu"], *(row["competitor"] for row in cpu_rows(run))])
     names = [name for name in names if run.select(group="cpu", competitor=name)]
-    ours = first_of_ours(run)
+    ours = first_of_ours(cpu_rows(run))
     lines = []
     for problem, which, line in cpu_lines(run, setting):
         cells = [_cell(line, ours, name, 1e3, shown=name in AGAINST["cpu"]) for name in names]
