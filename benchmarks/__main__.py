@@ -52,6 +52,10 @@ def main() -> None:
         for competitor in adapters.COMPETITORS.values():
             print(f"{competitor.name} ({competitor.device}): {competitor.what}")
         return
+    if min(options.rounds, *(options.threads or [1])) < 1:
+        parser().error("--rounds and --threads take numbers from 1")
+    if device == "cpu" and not hasattr(os, "sched_setaffinity"):
+        parser().error("a library stays on as many processors as it has threads here, which needs Linux")
     if device == "cuda":
         engine_for("cuda")  # one error for what is missing, and not one in each row
     groups = options.group or ["cpu" if device == "cpu" else "stream"]
