@@ -27,7 +27,7 @@ SETTLE_S: Final = 0.03
 """Pause before a sample: the thread pools of the process that ran before spin for a while after their last work. On a
 GPU it is before a row's first sample: the checks are what keeps threads at work there."""
 
-THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYCUDNNRNN_CPU_THREADS")
 
 
 class Failed(Exception):  # noqa: N818  a result, not an error
