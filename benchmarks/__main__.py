@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     add("--against", action="append", choices=adapters.COMPETITORS, help="a library (the usual ones)")
     add("--pass", action="append", choices=problems.PASSES, dest="passes", help="what to time (all of the group)")
     add("--dtype", action="append", choices=[*problems.GPU_DTYPES, "float64"], help="arithmetic (all of the group)")
-    add("--threads", action="append", type=int, help="number of threads on the CPU (all cores)")
+    add("--threads", action="append", type=int, help="number of threads on the CPU (all that this process may use)")
     add("--seconds", type=float, help="stop after so many, and list the rows that were not reached")
     add("--rounds", type=int, default=4, help="how often each library is timed per row (4)")
     add("--sample", type=float, default=0.5, help="seconds per timing (0.5)")
@@ -65,7 +65,8 @@ def main() -> None:
     if not rows:
         parser().error(f"no row of {', '.join(groups)} has these passes and types")
     names = tuple(dict.fromkeys((*adapters.OURS[device], *(options.against or adapters.AGAINST[device]))))
-    part = runner.Part(rows, runner.hosts_for(names, options.threads or [os.cpu_count() or 1]))
+    cores = len(os.sched_getaffinity(0)) if device == "cpu" else os.cpu_count() or 1
+    part = runner.Part(rows, runner.hosts_for(names, options.threads or [cores]))
     settings = runner.Settings(options.rounds, options.sample, options.seconds)
     results = runner.measure([part], settings, options.json, Console(stderr=True))
     ours = report.first_of_ours(results.rows, device)
