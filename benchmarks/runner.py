@@ -96,6 +96,8 @@ def measure(parts: Sequence[Part], settings: Settings, out: Path | None, console
     """
     asked = sum(len(part.rows) * len(part.hosts) for part in parts)
     described = environment(rows=asked, settings=vars(settings))
+    if all(COMPETITORS[name].device == "cpu" for part in parts for name, *_ in part.hosts):
+        described["gpu"] = []  # one that is there and idle is no part of a run on the CPU, nor names its folder
     out = None if out is None else place(out, described)
     results = Results(out, described)
     with Progress(console=console) as progress:
