@@ -128,7 +128,8 @@ def run(
             with contextlib.suppress(OSError):  # its rows will say why it cannot run
                 host.start()
         for host in hosts:
-            results.environment["versions"] |= _versions(host)
+            with contextlib.suppress(Exception):  # its rows will say why it cannot run
+                results.environment["versions"] |= host.versions()
         for measured, (row, row_hosts) in enumerate(asked):
             if stop := settings.stops(measured, clock() - started):
                 reason = stop
@@ -142,13 +143,6 @@ def run(
     results.finish()
     for host in hosts:
         host.close()
-
-
-def _versions(host: Host) -> dict[str, Any]:
-    try:
-        return host.versions()
-    except Exception:  # noqa: BLE001  its rows will say why it cannot run
-        return {}
 
 
 @dataclasses.dataclass
