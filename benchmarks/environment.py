@@ -34,9 +34,7 @@ def environment(**settings: Any) -> dict[str, Any]:
 
 def commit() -> str | None:
     """What PYCUDNNRNN_COMMIT says, for a copy of the tree without its history; or the checkout's own."""
-    given = os.environ.get("PYCUDNNRNN_COMMIT")
-    checkout = (ROOT / "pyproject.toml").exists()  # an installed suite may lie inside somebody else's repository
-    return given or (_output("git", "-C", str(ROOT), "rev-parse", "HEAD") if checkout else None)
+    return os.environ.get("PYCUDNNRNN_COMMIT") or _output("git", "-C", str(ROOT), "rev-parse", "HEAD")
 
 
 def now() -> str:
