@@ -35,7 +35,7 @@ so that the rows of a matrix differ for every width."""
 
 ALL_COMPARED: Final = 2**20
 STRIDE: Final = 17
-"""No width of a problem is a multiple of it, so that every row and every column is compared."""
+"""No width of a longer array is a multiple of it, so that every row and every column is compared."""
 
 _MOST: Final = 2**7 - 1
 """The largest magnitude that is drawn, in units: 7 bits. bfloat16 has 8."""
