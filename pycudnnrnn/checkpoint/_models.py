@@ -51,11 +51,17 @@ def _models_in(file: OpenFile) -> dict[str, Model | None]:
     found: dict[str, Model | None] = {}
     for key, state in states.items():
         # A saveable adds its own scope to its key. In a file of `save`, or of a sequence of items, the names do not
-        # contain the key. A scope below a longer key is that key's.
-        inner = [scope for scope in scopes if max(filter(scope.startswith, keys), key=len, default="-") == _prefix(key)]
+        # contain the key. A scope that is below a longer key, too, is tried last.
+        below = [scope for scope in scopes if scope.startswith(_prefix(key))]
+        inner = sorted(below, key=lambda scope: _owner(scope, keys) != _prefix(key))
         own = [_prefix(key), *inner, ""]
         found[key] = _model(key, spec_in(state), own, file.specs) if "spec" in state else None
     return found
+
+
+def _owner(scope: str, prefixes: set[str]) -> str:
+    """Return the longest of the prefixes that a scope begins with."""
+    return max(filter(scope.startswith, prefixes), key=len, default="")
 
 
 def _prefix(key: str) -> str:

@@ -65,6 +65,10 @@ def test_a_saveables_own_scope_is_not_taken_for_one_below_another_key(run, tmp_p
     Saver({"a": z, "a/b": c}).save(tmp_path / "own.safetensors")
     assert run("convert", "own.safetensors", "own.pt", "-s", "prefix=a")[0] == 0
     equal_dicts(found_in(tmp_path / "own.pt"), written_of(layers["z"]))
+    below = CudnnOpaqueParamsSaveable.of(layers["z"].params, layers["z"].spec, "b/x", "")  # it can only be a's
+    Saver({"a": below, "a/b": built(input_size=7, seed=2)}).save(tmp_path / "own.safetensors")
+    assert run("convert", "own.safetensors", "own.pt", "-s", "prefix=a", "--force")[0] == 0
+    equal_dicts(found_in(tmp_path / "own.pt"), written_of(layers["z"]))
 
 
 def test_a_checkpoint_with_a_wrong_hash_is_not_converted(run, tmp_path):
