@@ -8,7 +8,7 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, MissingDependencyError, StateError, version_text
+from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, StateError, version_text
 
 from .. import torch_rules
 from ..data import Array, Data, spec_of
@@ -30,7 +30,7 @@ class Cuda(Device):
     def __init__(self) -> None:
         try:
             self.engine: Any = engine_for("cuda")
-        except (EngineError, MissingDependencyError) as error:
+        except (EngineError, ImportError) as error:
             raise NotRun(str(error).partition("\n")[0]) from error
 
     def put(self, array: Array) -> Any:

@@ -84,7 +84,7 @@ def _library() -> Library:
 def _cuda() -> Engine:
     try:
         return engine_for("cuda")
-    except PycudnnrnnError as error:
+    except (PycudnnrnnError, ImportError) as error:
         raise (_not_found(error) if isinstance(error, NotFoundError) else NotRun(str(error))) from error
 
 
