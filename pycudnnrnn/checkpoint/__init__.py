@@ -308,7 +308,7 @@ def _model_to_save(layer: Any, params: Any) -> tuple[CudnnRNN, Any, str, str]:
         raise ArgumentTypeError("layer", "a layer, or an op with its params: save(path, op, params)", type(layer))
     if params is None:
         raise ArgumentTypeError("params", "the op's params: save(path, op, params)", None)
-    buffer = value_of(params)
+    buffer = value_of(params, "params")
     layer.params_to_canonical(buffer, copy=False)  # a check against the op
     return layer, buffer, f"cudnn_{layer.rnn_mode}", _arrays.kind_of("params", buffer).device
 

@@ -425,5 +425,5 @@ def moved_to(opaque: Any, arrays: Sequence[Array]) -> list[Any]:
 
 def host_of(name: str, array: Any) -> Array:
     """Return the NumPy array over an array's memory."""
-    host: Array = _arrays.to_host(name, value_of(array, name))
+    host: Array = _arrays.to_host(name, array.value if isinstance(array, Variable) else array)
     return host

@@ -333,7 +333,7 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
     assert list(tensors)[:2] == ["CudnnRNNParamsToCanonical:0", "CudnnRNNParamsToCanonical:1"]
     assert made.shapes()["CudnnRNNParamsToCanonical:8"] == (2, 3)
     assert [s.name for s in made.specs] == list(tensors)
-    for form in (tensors, [tensor.astype("f8") for tensor in tensors.values()]):
+    for form in (tensors, [torch.nn.Parameter(torch.tensor(t.astype("f8"))) for t in tensors.values()]):
         params[:] = 0
         assert made.restore(form, None) is params
         assert np.array_equal(params, before)
