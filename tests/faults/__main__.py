@@ -27,6 +27,7 @@ import tempfile
 import time
 import tomllib
 import traceback
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -175,12 +176,13 @@ def main():
     ways = sorted({(fault.tests, fault.kernels) for fault in faults})
     sound = [] if arguments.trust else [Fault("no fault", "", "", "", *way) for way in ways]
     living = []
-    with multiprocessing.get_context("fork").Pool(arguments.jobs, make_copy) as pool:
-        for fault, failed, by, seconds in pool.imap(run, sound, chunksize=1):
+    # A worker of `multiprocessing.Pool` may start no processes of its own, which some tests do.
+    with ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("fork"), make_copy) as pool:
+        for fault, failed, by, seconds in pool.map(run, sound):
             print(f"{'FAILS' if failed else 'passes':6} {seconds:5.0f} s  no fault: {fault[4:]} {by}", flush=True)
             if failed or by:
                 sys.exit("the tests have to pass without a fault")
-        for fault, killed, by, seconds in pool.imap(run, faults, chunksize=1):
+        for fault, killed, by, seconds in pool.map(run, faults):
             print(f"{'killed' if killed else 'LIVES':6} {seconds:5.0f} s  {fault.what}  [{by}]", flush=True)
             living += [fault] * (not killed)
     print(f"\n{len(faults)} faults, {len(faults) - len(living)} killed, {len(living)} live")
