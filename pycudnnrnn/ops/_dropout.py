@@ -28,7 +28,8 @@ class Dropouts:
 
     def check_runs(self, dropout: Dropout | None, engine: Engine) -> None:
         """Raise an error if another state was set since a plan or graph was given `dropout`."""
-        if dropout is not None and self.on(engine) is not dropout:
+        running = self._running.get(engine.device)
+        if dropout is not None and (running is None or running[1] is not dropout):
             raise StateError("a dropout state was set after this was prepared: prepare it again, and capture it again")
 
     def start_from(self, state: DropoutState) -> None:
