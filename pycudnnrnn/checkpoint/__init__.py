@@ -40,9 +40,9 @@ from pycudnnrnn.checkpoint._items import (
     spec_in,
     states_in,
 )
-from pycudnnrnn.checkpoint._paths import is_one as is_tensorflow
+from pycudnnrnn.checkpoint._paths import is_tensorflow
 from pycudnnrnn.checkpoint._refusal import REASONS, Refusal, parsing
-from pycudnnrnn.checkpoint._saved_files import FORMATS, TENSORFLOW, SavedCheckpoint, check_name
+from pycudnnrnn.checkpoint._saved_files import FORMATS, SAFETENSORS, TENSORFLOW, SavedCheckpoint, check_name
 from pycudnnrnn.checkpoint._summary import Summary, summary_of
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
@@ -160,8 +160,9 @@ class Saver:
 
         Raises:
             ArgumentError: two tensors with one name; a dtype that the format lacks; an RNN that TensorFlow has no cell
-                for; a reserved name, such as "checkpoint" or "m.index"; or a path to something other than a regular
-                file, such as a symbolic link. Nothing is written then.
+                for; a reserved name, such as "checkpoint" or "m.index"; a name that a checkpoint of the other format
+                or, with `format="tensorflow"`, a folder has; or a path to something other than a regular file, such as
+                a symbolic link. Nothing is written then.
             CheckpointError: the folder's file "checkpoint" is not a list of checkpoints. Nothing is written then.
             StateError: a layer that is not built, or whose dropout states differ between two GPUs.
             MissingDependencyError: `format="tensorflow"` without `google-crc32c`.
@@ -175,7 +176,7 @@ class Saver:
             raise ArgumentError("format", one_of(list(FORMATS)), shorten(format))
         target = _with_step(Path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and a file can have several names
-        check_name(place)
+        check_name(place, format)
         items, new = self._items(), SavedCheckpoint(place, format)
         data = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
         with self._saving:
@@ -272,8 +273,8 @@ def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any =
 
     Raises:
         ArgumentTypeError: `layer` is neither a layer nor an op, or an op comes without `params`.
-        ArgumentError: `params` do not fit the op, or were given for a layer; a reserved name; or a path to something
-            other than a regular file.
+        ArgumentError: `params` do not fit the op, or were given for a layer; a reserved name, or one that a TensorFlow
+            checkpoint has; or a path to something other than a regular file.
         StateError: a layer that is not built, or a model whose dropout states differ between two GPUs.
         OSError: the file cannot be written. An older file of this name is unchanged then.
 
@@ -293,7 +294,7 @@ def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any =
     """
     item = ModelItem("", *_model_to_save(layer, params))
     place = resolve(Path(path))
-    check_name(place)
+    check_name(place, SAFETENSORS)
     write_atomically(place, _image({_MODEL: item}))
     return Path(path)
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from pycudnnrnn._checks import is_file_name
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint._paths import INDEX, is_file, with_suffix
-from pycudnnrnn.checkpoint._refusal import Refusal, parsing, refused
+from pycudnnrnn.checkpoint._paths import is_file, is_tensorflow
+from pycudnnrnn.checkpoint._refusal import parsing, refused
 from pycudnnrnn.errors import CheckpointError
 
 LIST: Final = "checkpoint"
@@ -58,17 +58,14 @@ def latest(folder: Path) -> Path | None:
     """Return the latest checkpoint of a folder, or None if there is none.
 
     Raises:
-        CheckpointError: the folder's list is damaged, or what it names may be two checkpoints.
+        CheckpointError: the folder's list is damaged, or two checkpoints have the name in it.
     """
     with refused(folder / LIST):
         try:
             found = listed_latest(folder)
         except FileNotFoundError:
             return None
-        there = [path for path in (found, with_suffix(found, INDEX)) if is_file(path)]
-        if len(there) == 2:
-            raise Refusal("mismatch", f"it means {there[0].name!r} or {there[1].name!r}: give the path of one")
-        return found if there else None
+        return found if is_tensorflow(found) or is_file(found) else None
 
 
 def latest_in(path: Path) -> Path:

@@ -5,6 +5,7 @@ Source: tensorflow/core/util/tensor_bundle/naming.cc.
 
 from __future__ import annotations
 
+import errno
 import re
 import stat
 from pathlib import Path
@@ -18,14 +19,21 @@ _PART: Final = re.compile(r"\.data-[0-9]{5}-of-[0-9]{5}|\.meta")
 """The endings of the names of a checkpoint's other files."""
 
 
-def is_one(path: Path) -> bool:
+def is_tensorflow(path: Path) -> bool:
     """Return True if a path means a TensorFlow checkpoint, complete or not: one of its files, or its prefix.
 
+    Every reader asks this function, so that a name means the same checkpoint to all of them.
+
     Raises:
-        CheckpointError: the operating system does not allow to look.
+        CheckpointError: two checkpoints have the name, or the operating system does not allow to look.
     """
     with refused(path):
-        return is_part(path) or (not is_file(path) and is_file(with_suffix(path, INDEX)))
+        if is_part(path):
+            return True
+        index = with_suffix(path, INDEX)
+        if is_file(path) and is_file(index):
+            raise Refusal("mismatch", f"{path.name!r} and {index.name!r} are two checkpoints of one name: rename one")
+        return is_file(index)
 
 
 def is_part(path: Path) -> bool:
@@ -38,10 +46,11 @@ def prefix_of(path: Path) -> Path:
 
     Raises:
         Refusal: it is another part of a checkpoint, or no checkpoint.
+        CheckpointError: as for `is_tensorflow`.
     """
     if path.suffix == INDEX:
         return path.with_suffix("")
-    if is_part(path) or (is_file(path) and not is_file(with_suffix(path, INDEX))):
+    if is_part(path) or (not is_tensorflow(path) and is_file(path)):
         raise Refusal("format", "not a checkpoint of TensorFlow 0.12 or later: give its prefix, .index file or folder")
     return path
 
@@ -61,6 +70,10 @@ def is_file(path: Path) -> bool:
         return stat.S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # a name that fits may become too long by a suffix
+            return False
+        raise
 
 
 def with_suffix(prefix: Path, suffix: str) -> Path:

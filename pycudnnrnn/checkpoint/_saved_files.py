@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -10,13 +11,14 @@ from typing import Any, Final, NamedTuple
 from pycudnnrnn._atomic import write_together
 from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.checkpoint._folder_list import LIST, list_image, listed_latest
-from pycudnnrnn.checkpoint._paths import is_file, is_part
+from pycudnnrnn.checkpoint._paths import INDEX, is_file, is_part, with_suffix
 from pycudnnrnn.checkpoint._refusal import refused
 from pycudnnrnn.errors import ArgumentError
 
+SAFETENSORS: Final = "safetensors"
 TENSORFLOW: Final = "tensorflow"
 
-FORMATS: Final = ("safetensors", TENSORFLOW)
+FORMATS: Final = (SAFETENSORS, TENSORFLOW)
 """The formats that a saver writes."""
 
 
@@ -59,13 +61,18 @@ class SavedCheckpoint(NamedTuple):
             file.unlink(missing_ok=True)
 
 
-def check_name(path: Path) -> None:
-    """Refuse a name under which the file would be read as something else.
+def check_name(path: Path, form: str) -> None:
+    """Refuse a name under which a checkpoint would be read as something else.
 
     Raises:
-        ArgumentError: the list's name, or the name of a TensorFlow checkpoint's part.
+        ArgumentError: the list's name, the name of a TensorFlow checkpoint's part, or the name of a folder or of a
+            checkpoint in the other format.
     """
     name = path.name.casefold()  # some file systems ignore case
     if name == LIST or is_part(Path(name)):
         expected = "another name: this one is of a folder's list, or of a part of a TensorFlow checkpoint"
         raise ArgumentError("path", expected, repr(str(path)))
+    other = path if form == TENSORFLOW else with_suffix(path, INDEX)
+    if os.path.lexists(other):
+        expected = "a name of which no other file or folder is a checkpoint: one name is one checkpoint"
+        raise ArgumentError("path", expected, f"{str(path)!r}, where {other.name!r} exists")

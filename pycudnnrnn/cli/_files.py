@@ -79,7 +79,7 @@ class FileOrCheckpoint(click.Path):
             self.fail(
                 f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint': name a file in it", param, ctx
             )
-        return path if path.is_dir() or _paths.is_one(path) else super().convert(value, param, ctx)
+        return path if path.is_dir() or _paths.is_tensorflow(path) else super().convert(value, param, ctx)
 
 
 def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:

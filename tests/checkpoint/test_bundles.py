@@ -261,16 +261,13 @@ def test_an_index_that_cannot_be_right_is_refused(tmp_path, change, text):
     assert raised.value.reason == "format"
 
 
-def test_a_bundle_is_named_by_its_prefix_or_index_and_a_file_of_that_name_is_what_is_meant(tmp_path):
-    Saver({"a": np.array(1.0)}).save(tmp_path / "m")
+def test_a_bundle_is_named_by_its_prefix_or_index(tmp_path):
     Saver({"a": np.array(2.0)}).save(tmp_path / "m", format="tensorflow")
     found = np.array(0.0)
-    for name, value in (("m", 1), ("m.index", 2)):
+    for name in ("m", "m.index"):
+        found[...] = 0
         Saver({"a": found}).restore(tmp_path / name)
-        assert found == value
-    (tmp_path / "m").unlink()
-    Saver({"a": found}).restore(tmp_path / "m")
-    assert found == 2
+        assert found == 2
     for name in ("m.data-00000-of-00001", "m.meta", "empty/x"):
         with pytest.raises(CheckpointError, match=r"(give its prefix|No such file)"):
             Saver({"a": found}).restore(tmp_path / name)

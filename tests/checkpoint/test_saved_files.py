@@ -2,12 +2,14 @@
 
 import errno
 import itertools
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, ops
+from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.errors import ArgumentError, CheckpointError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from tests.helpers.layers import built
@@ -77,16 +79,74 @@ def test_both_formats_are_in_one_list_and_old_ones_are_deleted_with_all_their_fi
         saver.restore(folder)
 
 
-def test_two_formats_under_one_name_are_two_checkpoints_and_the_latest_has_to_be_named(folder):
-    saver = Saver({"a": np.array(1.0)}, max_to_keep=2)
-    for form in ("safetensors", "tensorflow", "tensorflow"):
-        saver.save(folder / "m", format=form)
-    tensors = {"m.index", "m.data-00000-of-00002", "m.data-00001-of-00002"}
-    assert set(names(folder)) == {"checkpoint", "m", *tensors}
-    with pytest.raises(CheckpointError, match=r"it means 'm' or 'm\.index': give the path of one"):
+@pytest.mark.parametrize(("first", "second"), [FORMATS, FORMATS[::-1]])
+def test_a_name_that_a_checkpoint_of_the_other_format_has_is_refused_before_anything_is_written(folder, first, second):
+    a = np.array(1.0)
+    saver = Saver({"a": a})
+    saver.save(folder / "m", format=first)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    a[...] = 2
+    calls = [lambda: saver.save(folder / "m", format=second)]
+    if second == "safetensors":
+        calls.append(lambda: checkpoint.save(folder / "m", built(CudnnGRU)))
+    for call in calls:
+        with pytest.raises(
+            ArgumentError, match=r"^Invalid path: .*where 'm(\.index)?' exists.*one name is one checkpoint"
+        ):
+            call()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    saver.restore(folder)
+    assert a == 1
+
+
+def test_no_reader_chooses_between_two_checkpoints_of_one_name(folder, run):
+    """Only other programs, or a copy, bring two there."""
+    Saver({"a": np.array(1.0)}).save(folder / "n")
+    Saver({"a": np.array(2.0)}).save(folder / "m", format="tensorflow")
+    (folder / "n").rename(folder / "m")
+    readers = [
+        Saver({"a": np.array(0.0)}).restore, checkpoint.inspect, checkpoint.load, checkpoint.load_op,
+        checkpoint.read_tensorflow,
+    ]  # fmt: skip
+    text = r"'m' and 'm\.index' are two checkpoints of one name: rename one"
+    for read in readers:
+        for path in (folder / "m", folder):
+            with pytest.raises(CheckpointError, match=text):
+                read(path)
+    with pytest.raises(CheckpointError, match=text):
         checkpoint.latest_checkpoint(folder)
-    saver.save(folder / "n")
-    assert set(names(folder)) == {"checkpoint", "n", *tensors}
+    for command in (["inspect", str(folder / "m")], ["convert", str(folder / "m"), "x.h5", "--to", "keras"]):
+        status, _, error = run(*command)
+        assert status == 1
+        assert re.search(text, error)
+    assert checkpoint.read_tensorflow(folder / "m.index") == {"a": 2}
+
+
+def test_a_tensorflow_checkpoint_never_has_the_name_of_a_folder(folder):
+    (folder / "m").mkdir()
+    with pytest.raises(ArgumentError, match=r"^Invalid path: .*where 'm' exists"):
+        Saver({"a": np.zeros(2)}).save(folder / "m", format="tensorflow")
+    assert names(folder) == ["m"]
+
+
+@pytest.mark.parametrize("length", [249, 250, 255])
+def test_a_checkpoint_of_the_longest_name_that_a_file_can_have_is_read_by_all_readers(folder, length):
+    a = np.array(1.0)
+    saver = Saver({"a": a})
+    path = saver.save(folder / ("m" * length))
+    for place in (path, folder):
+        a[...] = 0
+        saver.restore(place)
+        assert a == 1
+        assert checkpoint.inspect(place).verified
+    assert checkpoint.latest_checkpoint(folder) == path
+
+
+@pytest.mark.parametrize(("name", "array"), [("m" * 250, np.zeros(2)), ("m", np.zeros(2, "U3"))])
+def test_a_tensorflow_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path, name, array):
+    with pytest.raises((OSError, ArgumentError)):
+        _bundle.write(tmp_path / name, {"a": array})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_finds_its_latest_whatever_its_name(folder):

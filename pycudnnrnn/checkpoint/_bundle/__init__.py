@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._atomic import locked, write_together
+from pycudnnrnn._atomic import check_target, locked, write_together
 from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._source import Source
 from pycudnnrnn._text import warn
@@ -206,11 +206,14 @@ def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Pat
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
         OSError: a file cannot be written.
     """
+    entries, data = _encoded(tensors)
+    for path in files(prefix):  # what cannot be written is refused before the lock's file is made
+        check_target(path)
     with locked(prefix.with_name(LIST)):
         old = list[Path]()
         with contextlib.suppress(OSError, Refusal):  # there is no bundle, or none that can be read
             old = shard_paths(prefix, _index(prefix)[0])
-        new = images(prefix, tensors, 2 if len(old) == 1 else 1)
+        new = _parts(prefix, entries, data, 2 if len(old) == 1 else 1)
         write_together([*new, *beside])
         for shard in {*old, *files(prefix)[:-1]} - {path for path, _ in new}:
             with contextlib.suppress(OSError):
@@ -228,19 +231,28 @@ def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> l
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
     """
+    return _parts(prefix, *_encoded(tensors), num_shards)
+
+
+def _encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
+    """Return the entries of tensors in an index, and the bytes of their shard."""
     kinds = {name: kind for kind, name in DTYPES.items()}
     arrays = {name: np.asarray(array) for name, array in tensors.items()}
     for name, array in arrays.items():
         if array.dtype.name not in kinds or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
-    entries, data, offset = {b"": header(num_shards)}, [], 0
+    entries, data, offset = dict[bytes, bytes](), list[bytes](), 0
     for name, array in arrays.items():
         data.append(array.tobytes())
         crc = masked(checksum(data[-1]))
         entries[_key(name)] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
         offset += array.nbytes
-    shards = zip(shard_paths(prefix, num_shards), [b"".join(data), *[b""] * (num_shards - 1)], strict=True)
-    return [*shards, (with_suffix(prefix, INDEX), table.written(entries))]
+    return entries, b"".join(data)
+
+
+def _parts(prefix: Path, entries: Mapping[bytes, bytes], data: bytes, num_shards: int) -> list[tuple[Path, bytes]]:
+    shards = zip(shard_paths(prefix, num_shards), [data, *[b""] * (num_shards - 1)], strict=True)
+    return [*shards, (with_suffix(prefix, INDEX), table.written({b"": header(num_shards), **entries}))]
 
 
 def _index(prefix: Path) -> tuple[int, dict[bytes, Entry]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from pycudnnrnn import convert as converters
-from pycudnnrnn.checkpoint._paths import is_one as is_tensorflow
+from pycudnnrnn.checkpoint._paths import is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own
