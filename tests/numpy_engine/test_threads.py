@@ -2,11 +2,14 @@
 
 import itertools
 import pickle
+import re
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnGRU, ops
+from pycudnnrnn.engines.numpy_engine.compiled import threads
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
@@ -64,3 +67,25 @@ def test_a_layer_that_many_threads_call_first_is_built_once(first):
     found = together(6, lambda _: run())
     assert all(np.array_equal(one, run()) for one in found)
     assert len(layer.weights) == len({variable.name for variable in layer.weights})
+
+
+ASKED = [("3", "2", 3), ("", "2", 2), ("", " 4, 2", 4), ("", "0", 5), ("", "many", 5), ("", "", 5)]
+
+
+@pytest.mark.parametrize(("own", "openmp", "count"), ASKED)
+def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypatch, own, openmp, count):
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 2, 3, 5, 6}, raising=False)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
+    monkeypatch.setenv(threads.VARIABLE, own)
+    monkeypatch.setenv("OMP_NUM_THREADS", openmp)
+    assert threads.number() == count
+    monkeypatch.delattr(threads.os, "sched_getaffinity")
+    assert threads.number() == (8 if count == 5 else count)
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])
+def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, word):
+    monkeypatch.setenv(threads.VARIABLE, word)
+    expected = f"Invalid PYCUDNNRNN_CPU_THREADS: '{word}', expecting a number of threads, 1 or more"
+    with pytest.raises(ArgumentError, match=re.escape(expected)):
+        threads.number()

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -43,10 +42,15 @@ def test_without_a_folder_to_keep_them_in_kernels_are_compiled_all_the_same(monk
     made = kernels.kernel(kernels.plain_back.py_func)
     assert kept == [True, False]
     assert made.py_func is kernels.plain_back.py_func
+    assert kernels.are_cached()
+    monkeypatch.setattr(kernels, "packed", made)
+    assert not kernels.are_cached()
 
 
-def test_long_compilation_is_logged_once_for_all_kernels(monkeypatch, caplog):
+@pytest.mark.parametrize(("cached", "when"), [(True, "once on a machine"), (False, "in each process, unless NUMBA_")])
+def test_long_compilation_is_logged_once_for_all_kernels(monkeypatch, caplog, cached, when):
     """Each of five kernels may take less than the time after which a user starts to wonder."""
+    monkeypatch.setattr(kernels, "are_cached", lambda: cached)
     monkeypatch.setattr(compiled, "_compiling", compiled.types.SimpleNamespace(seconds=compiled.NOTICE_S - 0.1))
     compiled._notice.cache_clear()
     for _ in range(2):
@@ -55,7 +59,7 @@ def test_long_compilation_is_logged_once_for_all_kernels(monkeypatch, caplog):
             while not caplog.records and time.monotonic() < end:
                 time.sleep(0.01)
     assert [record.name for record in caplog.records] == ["pycudnnrnn"]
-    assert "compiling the CPU's kernels" in caplog.text
+    assert f"compiling the CPU's kernels; this happens {when}" in caplog.text
     assert compiled._compiling.seconds > compiled.NOTICE_S - 0.1
 
 
@@ -139,23 +143,53 @@ def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path):
         assert text in done.stderr
 
 
-ASKED = [("3", "2", 3), ("", "2", 2), ("", " 4, 2", 4), ("", "0", 5), ("", "many", 5), ("", "", 5)]
+def test_where_numba_does_not_compile_numpys_kernels_run_and_nothing_is_said():
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
+    expected = {"": (0, ""), "numba": (1, "EngineError: PYCUDNNRNN_CPU_KERNELS=numba, but numba does not compile")}
+    for word, (code, text) in expected.items():
+        named = environment | {kernels_in_use.VARIABLE: word}
+        done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=named)
+        assert (done.returncode, done.stdout) == (code, "" if code else "(32, 1, 3)\n")
+        assert text in done.stderr
+        assert bool(text) == bool(done.stderr)
 
 
-@pytest.mark.parametrize(("own", "openmp", "count"), ASKED)
-def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypatch, own, openmp, count):
-    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: {0, 2, 3, 5, 6}, raising=False)
-    monkeypatch.setattr(threads.os, "cpu_count", lambda: 8)
-    monkeypatch.setenv(threads.VARIABLE, own)
-    monkeypatch.setenv("OMP_NUM_THREADS", openmp)
-    assert threads.number() == count
-    monkeypatch.delattr(threads.os, "sched_getaffinity")
-    assert threads.number() == (8 if count == 5 else count)
+ENDING = """
+import atexit, threading
+import numpy as np
+from pycudnnrnn import ops
+
+op = ops.CudnnLSTM(1, 128, 64)
+params, x = op.init_params(1), np.random.default_rng(1).normal(size=(60, 64, 64)).astype("f")
+
+def train():
+    fwd = op.forward(x, None, None, params)
+    return fwd.backward(fwd.output).params.tobytes()
+
+expected = train()
+
+def after(who):
+    print(who, train() == expected, flush=True)
+
+class Last:
+    def __del__(self):
+        after("__del__")
+
+def thread():
+    threading.main_thread().join()
+    after("thread")
+
+threading.Thread(target=thread).start()
+atexit.register(after, "atexit")
+atexit.register(Last().__init__)
+"""
 
 
-@pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])
-def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, word):
-    monkeypatch.setenv(threads.VARIABLE, word)
-    expected = f"Invalid PYCUDNNRNN_CPU_THREADS: '{word}', expecting a number of threads, 1 or more"
-    with pytest.raises(ArgumentError, match=re.escape(expected)):
-        threads.number()
+def test_what_runs_after_the_main_thread_has_ended_gets_the_same_bits():
+    """Python has closed every thread pool by then."""
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT), kernels_in_use.VARIABLE: "numba", threads.VARIABLE: "2",
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.splitlines() == ["thread True", "atexit True", "__del__ True"], done.stderr
+    assert done.returncode == 0

@@ -57,12 +57,18 @@ def kernels_in_use() -> KernelsInUse:
         return KernelsInUse("numpy", "numba is not installed", cells.CELLS)
     try:
         from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled  # noqa: PLC0415  numba takes a while to import
+
+        disabled = compiled.kernels.numba.config.DISABLE_JIT
     except Exception as error:  # any failure of numba: NumPy's cells still work
         why = f"numba cannot be used: {type(error).__name__}: {error}"
         if asked:
             raise EngineError(why) from error
         warn(f"the CPU runs without compiled kernels, for {why}", RuntimeWarning)
         return KernelsInUse("numpy", why, cells.CELLS)
+    if disabled:
+        if asked:
+            raise EngineError(f"{VARIABLE}={asked}, but numba does not compile: NUMBA_DISABLE_JIT is set")
+        return KernelsInUse("numpy", "numba does not compile: NUMBA_DISABLE_JIT is set", cells.CELLS)
     return KernelsInUse("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
 
 

@@ -73,7 +73,8 @@ def _noticed() -> Iterator[None]:
     started = time.monotonic()
     timer = threading.Timer(max(0, NOTICE_S - _compiling.seconds), _notice)
     timer.daemon = True
-    timer.start()
+    with contextlib.suppress(RuntimeError):  # the interpreter ends, and no thread can start
+        timer.start()
     try:
         yield
     finally:
@@ -83,7 +84,8 @@ def _noticed() -> Iterator[None]:
 
 @functools.cache
 def _notice() -> None:
-    logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels; this happens once on a machine")
+    once = "once on a machine" if kernels.are_cached() else "in each process, unless NUMBA_CACHE_DIR can be written"
+    logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels; this happens %s", once)
 
 
 def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
@@ -107,13 +109,27 @@ def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Ar
 def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
     """Run `share` over [0, rows), split among as many threads as `work` multiplications are worth."""
     count = max(1, min(threads.number(), rows // SEQUENCES_MIN, work // WORK_MIN))
-    own, *shares = itertools.pairwise(rows * n // count for n in range(count + 1))
-    others = [_pool().submit(share, *ends) for ends in shares]
+    first, *shares = itertools.pairwise(rows * n // count for n in range(count + 1))
+    waits = [_started(share, *ends) for ends in shares]
     try:
-        share(*own)
+        share(*first)
     finally:
-        for other in others:
-            other.result()
+        for wait in waits:
+            wait()
+
+
+def _started(share: Callable[[int, int], None], start: int, stop: int) -> Callable[[], None]:
+    """Run a share in the pool, and return what waits for its end.
+
+    When the main thread has ended, the pool is closed. Other threads and `atexit` functions may run RNNs even then.
+    What is returned runs the share itself.
+    """
+    try:
+        return _pool().submit(share, start, stop).result
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        return functools.partial(share, start, stop)
 
 
 def _packed(matrix: Array) -> Array:
