@@ -80,6 +80,10 @@ class Function:
         parameters = ", ".join(f"{parameter.c} {name}" for name, parameter in self.prototype.parameters.items())
         return f"<{self.prototype.result} {self.prototype.name}({parameters})>"
 
+    def __reduce__(self) -> Any:
+        expected = "its name: a function belongs to the library that this process loaded"
+        raise ArgumentTypeError("object to pickle", expected, "Function")
+
     def __call__(self, *arguments: Any) -> Any:
         """Call the C function.
 
@@ -279,7 +283,7 @@ class Library:
         return f"<libcudnn {version_text(self.version)} at {self.path}, found via {self.found_via}>"
 
     def __reduce__(self) -> Any:
-        raise ArgumentTypeError("object", "something that can be pickled", repr(self))
+        raise ArgumentTypeError("object to pickle", "its path, for libcudnn.load(path) elsewhere", "Library")
 
     def status_error(self, function: str, code: int) -> CudnnError:
         """Return the exception for a status that a function has just returned in this thread.

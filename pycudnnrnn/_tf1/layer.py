@@ -9,6 +9,7 @@ Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn l
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -512,9 +513,18 @@ class TF1Layer:
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
-    def _variables_state(self, *, without: str = "") -> dict[str, Any]:
-        """Return what a copy keeps: the variables, with the value of one left out, and their regularizers."""
+    def _kind(self) -> type[Any]:
+        """Return this package's class of the object, which a user's subclass extends."""
+        return next(kind for kind in type(self).__mro__ if kind.__module__.startswith(f"{__package__.split('.')[0]}."))
+
+    def _copied_state(self, *, without: str = "") -> dict[str, Any]:
+        """Return the configuration, the variables with the value of one left out, and a subclass's attributes."""
+        config = self._kind().get_config(self)
+        plain = vars(self._kind()(**config))
         return {
+            "config": config,
+            "scope": self._scope,
+            "attributes": {name: value for name, value in vars(self).items() if name not in plain},
             "variables": [
                 (n, None if n == without else v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()
             ],
@@ -525,10 +535,16 @@ class TF1Layer:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
-        twin.__setstate__(self.__getstate__())  # type: ignore[attr-defined]  # each layer and cell has one
+        state: dict[str, Any] = self.__getstate__()  # type: ignore[assignment]  # each layer and cell has one
+        twin.__setstate__(state | {"attributes": copy.deepcopy(state["attributes"], memo)})  # type: ignore[attr-defined]
         return twin
 
-    def _set_variables_state(self, state: Mapping[str, Any]) -> None:
+    def _set_configuration(self, state: Mapping[str, Any]) -> None:
+        self._kind().__init__(self, **state["config"])
+        vars(self).update(state["attributes"])
+        self._scope = state["scope"]
+
+    def _set_variables(self, state: Mapping[str, Any]) -> None:
         made = self._variables
         self._variables = {}  # filled in the order of the original, which `get_weights` returns
         for name, value, trainable, constraint in state["variables"]:

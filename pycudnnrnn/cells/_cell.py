@@ -250,13 +250,12 @@ class Cell(TF1Layer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return configuration and variables, without recorded calls and losses."""
-        own = {"config": self.get_config(), "scope": self._scope, "spec": self._spec, "built": self.built}
-        return own | self._variables_state()
+        return {"spec": self._spec, "built": self.built} | self._copied_state()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state["config"])  # type: ignore[misc]
-        self._scope, self._spec, self.built = state["scope"], state["spec"], state["built"]
-        self._set_variables_state(state)
+        self._set_configuration(state)
+        self._spec, self.built = state["spec"], state["built"]
+        self._set_variables(state)
 
 
 def check_state(name: str, array: Any, shape: tuple[int, ...], dtype: DType) -> None:

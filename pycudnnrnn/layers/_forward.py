@@ -15,7 +15,7 @@ LAYER_NAMES: Final = Names(
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LayerGradients(Gradients[ArrayT]):
     """The gradients that `LayerForward.backward` returns, under the names of the layer's arguments, too.
 

@@ -9,6 +9,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 from __future__ import annotations
 
 import copy
+import functools
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -360,7 +361,7 @@ class RNNLayer(ConfiguredLayer):
         """
         check_forward_only(self.direction)
         self._states(initial_state)
-        return Stream(lambda x, states: self.call(x, states, False), type(self).__name__, initial_state)
+        return Stream(functools.partial(self.call, training=False), type(self).__name__, initial_state)
 
     def capture(
         self,
@@ -408,20 +409,19 @@ class RNNLayer(ConfiguredLayer):
     def __getstate__(self) -> dict[str, Any]:
         """Return configuration and canonical weights, without layout, recorded calls and losses."""
         # A copy needs its own op, since calls move the dropout position.
-        state: dict[str, Any] = {"config": self.get_config(), "scope": self._scope, "op": copy.deepcopy(self._op)}
+        state: dict[str, Any] = {"op": copy.deepcopy(self._op)}
         if self._op is not None:
             canonical = self._op.params_to_canonical(self.params)
             state["canonical"] = [[_arrays.to_host("params", array) for array in arrays] for arrays in canonical]
-        return state | self._variables_state(without=OPAQUE_KERNEL if self.built else "")
+        return state | self._copied_state(without=OPAQUE_KERNEL if self.built else "")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state["config"])  # type: ignore[misc]
-        self._scope = state["scope"]
+        self._set_configuration(state)
         op: ops.CudnnRNN | None = state["op"]
         if op is not None:
             device = self._device or "cpu"
             self._attach(op, op.move_params(op.canonical_to_params(*state["canonical"]), device), device)
-        self._set_variables_state(state)
+        self._set_variables(state)
 
     def __repr__(self) -> str:
         given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)

@@ -45,12 +45,12 @@ def eager_forward(engine: Engine, config: CallConfig, every: int | None) -> Eage
 def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
     """Return the memory of such a forward and, in training, of its backward; see `Engine.memory`."""
     spec, schedule, steps = config.spec, config.schedule, _steps(engine, config, every)
-    if not _takes_several(engine, schedule, steps):
+    if not _takes_several(engine, schedule, steps) and (engine.takes_empty or not schedule.has_empty):
         return engine.memory(config)
     found = slots(spec, schedule, engine.layout(spec).size)
-    outputs = nbytes(found, RESULTS)
+    outputs, ordered = nbytes(found, RESULTS), 0 if schedule.is_sorted else nbytes(found, ("x", "y"))
     chunks = [engine.memory(config._replace(schedule=chunk.schedule)) for chunk in cut(schedule, steps)]
-    most = max((chunk.total_nbytes - chunk.reserve_nbytes for chunk in chunks), default=0)
+    most = ordered + max((chunk.total_nbytes - chunk.reserve_nbytes for chunk in chunks), default=0)
     if not config.training:
         return Memory(most + nbytes(found, ("hx", "cx")), 0, outputs)
     random = 0 if config.dropout is None else config.dropout.chunk_nbytes
@@ -90,9 +90,7 @@ def _forward(
         for chunk in chunks:
             dropout, again = (None, None) if masks is None else masks.chunk(schedule.offsets[chunk.start])
             one = _Kept(chunk, batch.of_chunk(states, chunk), again)
-            *found, reserve = batch.run(one, dropout)
-            batch.carry(chunk, found, y, states)
-            kept.append(one if recomputes and len(chunks) > 1 else one._replace(reserve=reserve))
+            kept.append(batch.advance(one, dropout, y, states, keep=not recomputes or len(chunks) == 1))
         reserve = ChunkedReserve(batch, kept, (stream,)) if config.keep_reserve else None
         return *batch.as_given(y, states), reserve
 
@@ -165,6 +163,12 @@ class _Batch:
         config = self.config._replace(schedule=schedule, dropout=dropout)
         return self.engine.forward(config)(schedule, dict(zip(INPUTS, given, strict=True)), at)
 
+    def advance(self, kept: _Kept, dropout: Any | None, y: Any, states: Sequence[Any], *, keep: bool) -> _Kept:
+        """Run a chunk forward, and write its results. Its reserve is gone before the next chunk runs, or kept."""
+        *results, reserve = self.run(kept, dropout)
+        self.carry(kept.chunk, results, y, states)
+        return kept._replace(reserve=reserve if keep else None)
+
     def carry(self, chunk: Chunk, found: Iterable[Any], data: Any, states: Sequence[Any]) -> None:
         """Write a chunk's results into its part of `data` and into the states."""
         targets = self.part(data, chunk), *(each[:, : chunk.schedule.B] for each in states)
@@ -201,15 +205,20 @@ class ChunkedReserve:
                 arrays.zeros(batch.params.shape, dtype.numpy) for dtype in (spec.compute_dtype, spec.dtype)
             )
             for kept in reversed(self.kept):
-                reserve = kept.reserve or batch.run(kept, kept.again and kept.again())[-1]
-                upstream = None if dy is None else batch.native(dy, kept.chunk)
-                found = reserve.backward_data(upstream, *batch.of_chunk(states, kept.chunk))
-                reserve.backward_weights(gradient, accumulate=False)
+                self._back(kept, dy, dx, states, gradient)
                 arrays.add_into(total, gradient)
-                batch.carry(kept.chunk, found, dx, states)
             results = batch.as_given(dx, states)
             self.gradient, self.kept, self.streams = total, [], (*self.streams, stream)
             return results
+
+    def _back(self, kept: _Kept, dy: Any | None, dx: Any, states: Sequence[Any], gradient: Any) -> None:
+        """Go back through one chunk. A reserve that is computed again is gone before the next chunk needs one."""
+        batch = self.batch
+        reserve = kept.reserve or batch.run(kept, kept.again and kept.again())[-1]
+        upstream = None if dy is None else batch.native(dy, kept.chunk)
+        results = reserve.backward_data(upstream, *batch.of_chunk(states, kept.chunk))
+        reserve.backward_weights(gradient, accumulate=False)
+        batch.carry(kept.chunk, results, dx, states)
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         arrays = self.batch.engine.arrays

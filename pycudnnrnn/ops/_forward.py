@@ -30,7 +30,7 @@ def shapes(owner: Any, names: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {text(value)}" for name, value in values if value is not None)
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)  # arrays have no one truth value to compare by
 class Gradients(Generic[ArrayT]):
     """The gradients of a forward's arguments. Each has the shape of its argument.
 

@@ -62,14 +62,16 @@ class CudnnRNN:
     def __init__(self, spec: RNNSpec) -> None:
         if spec.dropout and spec.num_layers == 1:
             warn(f"dropout={spec.dropout} has no effect with one layer: cuDNN drops between layers only")
-        self.__setstate__({"spec": spec, "dropout": {}})
+        self.__setstate__({"spec": spec, "_dropouts": {}})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "dropout": {state.engine: state for state in self.dropout_states()}}
+        """Return the attributes, also those of a subclass, with the dropout states as values."""
+        attributes = {name: value for name, value in vars(self).items() if name != "_kinds"}
+        return attributes | {"_dropouts": {state.engine: state for state in self.dropout_states()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.spec = state["spec"]
-        self._dropouts = Dropouts(self.spec, state["dropout"])
+        vars(self).update(state)
+        self._dropouts = Dropouts(self.spec, state["_dropouts"])
         self._kinds: Recent[Kind] = Recent(KINDS_MAX)
 
     def __repr__(self) -> str:
@@ -440,23 +442,26 @@ class CudnnRNN:
         return Plan(engine, self.spec, schedule, native, training, check)
 
     def memory(
-        self, T: int, B: int, is_training: bool, checkpoint_every: int | None = None, *, device: str | None = None
-    ) -> Memory:
+        self, T: int, B: int, is_training: bool = True, checkpoint_every: int | None = None, *,
+        sequence_lengths: Sequence[int] | None = None, device: str | None = None,
+    ) -> Memory:  # fmt: skip
         """Return the memory that a call takes in addition to its arguments, without running it.
 
-        The figures are for sequences of T steps and time-major data.
+        The figures are for time-major data.
 
         Args:
             T: number of steps.
             B: number of sequences.
-            is_training: whether a backward pass follows; its memory then counts as well.
+            is_training: whether a backward pass follows; its memory then counts as well. Default: True.
             checkpoint_every: number of steps between kept states, as in `forward`: the reserve falls from all steps to
                 one chunk of steps. None: keep the reserve. Default: None.
+            sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. None:
+                all sequences have T steps. Default: None.
             device: "cpu" for the NumPy engine, "cuda" or "cuda:<index>" to ask cuDNN; their figures differ. None:
                 "cpu". Default: None.
 
         Raises:
-            ArgumentError: a size outside its range, or `checkpoint_every` without training.
+            ArgumentError: a size or length outside its range, or `checkpoint_every` without training.
             EngineError: no engine runs on `device`.
             MissingDependencyError: a CUDA device without CuPy.
 
@@ -470,7 +475,8 @@ class CudnnRNN:
         """
         training = check_bool("is_training", is_training)
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=training)
-        schedule = Schedule(check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX))
+        T, B = check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX)
+        schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B))
         engine = engine_for(_device_name(device))
         dropout = self._dropout_on(engine) if training else None
         return _chunks.memory(engine, CallConfig(self.spec, schedule, training, dropout), every)
@@ -505,11 +511,11 @@ class CudnnRNN:
         check_forward_only(self.spec.direction)
         h_and_c(initial_state, self.spec)  # raises for wrong states before the first piece
 
-        def run(x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
-            found = self.run(x, *h_and_c(states, self.spec), params, False)
-            return found.output, (found.output_h,) if found.output_c is None else (found.output_h, found.output_c)
+        return Stream(functools.partial(self._run_piece, params), f"ops.{type(self).__name__}", initial_state)
 
-        return Stream(run, f"ops.{type(self).__name__}", initial_state)
+    def _run_piece(self, params: Any, x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
+        fwd = self.run(x, *h_and_c(states, self.spec), params, False)
+        return fwd.output, (fwd.output_h,) if fwd.output_c is None else (fwd.output_h, fwd.output_c)
 
     def run(
         self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,

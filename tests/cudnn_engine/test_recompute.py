@@ -76,3 +76,17 @@ def test_cudnn_is_asked_what_one_chunk_takes(play, dropout):
         chunk = op.prepare(every or 1000, 4, is_training=True, device="cuda:0")
         assert told.reserve_nbytes - told.checkpoint_nbytes == chunk.reserve_nbytes
         assert told.workspace_nbytes >= chunk.workspace_nbytes > 0
+
+
+def test_the_memory_of_a_batch_with_an_empty_sequence_is_that_of_its_chunks(play):
+    """Such a batch runs in chunks, because cuDNN does not take length 0. The results of chunks are copied."""
+    play()
+    op = ops.CudnnLSTM(1, 16, 12)
+    whole, chunked = (op.memory(20, 2, True, sequence_lengths=n, device="cuda") for n in ([20, 7], [20, 0]))
+    assert (
+        whole.reserve_nbytes
+        == op.prepare(20, 2, is_training=True, sequence_lengths=[20, 7], device="cuda").reserve_nbytes
+    )
+    alone = op.prepare(20, 1, is_training=True, device="cuda")
+    assert chunked.reserve_nbytes > alone.reserve_nbytes
+    assert (chunked.output_nbytes, chunked.gradient_nbytes) == (whole.output_nbytes, whole.gradient_nbytes)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.testing.strategies import specs
+from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing.strategies import sequence_lengths, specs
 from tests.helpers.examples import examples
 
 FACTOR, SLACK_NBYTES = 1.25, 1 << 18
@@ -24,30 +25,40 @@ def arguments(op, T, B):
     return [x, *([None, None] if spec.has_cell_state else [None]), op.init_params()], dy
 
 
-def measured(op, T, B, *, is_training, checkpoint_every):
-    """Return the most bytes that a forward, and in training its backward, hold at once beside their arguments."""
+def measured(op, T, B, *, is_training, checkpoint_every=None, lengths=None):
+    """Return the most bytes that a forward, and in training its backward, hold at once in addition to their arguments.
 
-    def run(T):
+    The two peaks, of the forward and of all.
+    """
+
+    def run():
         given, dy = arguments(op, T, B)
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        fwd = op.forward(*given, is_training, checkpoint_every=checkpoint_every)
+        fwd = op.forward(*given, is_training, sequence_lengths=lengths, checkpoint_every=checkpoint_every)
+        forward = tracemalloc.get_traced_memory()[1] - before
         gradients = fwd.backward(dy) if is_training else None
         peak = tracemalloc.get_traced_memory()[1] - before
         del fwd, gradients
-        return peak
+        return forward, peak
 
     tracemalloc.start()
     try:
-        run(T)  # what is made once: kernels are compiled for these sizes
-        return run(T)
+        run()  # what is made once: kernels are compiled for these sizes
+        return run()
     finally:
         tracemalloc.stop()
 
 
+def check_told(op, T, B, is_training, every=None, lengths=None):
+    _, peak = measured(op, T, B, is_training=is_training, checkpoint_every=every, lengths=lengths)
+    told = op.memory(T, B, is_training, every, sequence_lengths=lengths)
+    assert peak / FACTOR - SLACK_NBYTES <= told.total_nbytes <= peak * FACTOR + SLACK_NBYTES, (told, peak)
+
+
 @st.composite
 def sizable(draw):
-    """A spec with its units and inputs scaled up, T and B for some megabytes, and how often states are kept."""
+    """A spec with its units and inputs scaled up, few or many rows, lengths, and how often states are kept."""
     small = draw(specs(dtypes=["float16", "float32", "float64"], max_units=5, max_layers=3))
     units, scale = 16 * small.num_units, 16
     spec = small.replace(
@@ -57,22 +68,45 @@ def sizable(draw):
         dropout=draw(st.sampled_from([0.0, 0.4])) if small.num_layers > 1 else 0.0,
     )
     B = draw(st.sampled_from([1, 7, 32]))
-    T = draw(st.integers(2000, 4000)) // B
-    return spec, T, B, draw(st.none() | st.integers(max(1, T // 20), T)) if spec.num_dirs == 1 else None
+    T = max(1, draw(st.integers(1, 60) | st.integers(2000, 4000)) // B)
+    lengths = draw(st.none() | sequence_lengths(T, B))
+    return spec, T, B, draw(st.none() | st.integers(max(1, T // 20), T)) if spec.num_dirs == 1 else None, lengths
 
 
 @pytest.mark.long
 @examples(100)
 @given(sizable(), st.sampled_from([True, True, False]))
 def test_the_prediction_is_near_the_measured_peak(problem, is_training):
-    spec, T, B, every = problem
-    every = every if is_training else None
-    op = ops.from_spec(spec)
-    T *= 1 if is_training else 4
-    peak = measured(op, T, B, is_training=is_training, checkpoint_every=every)
-    told = op.memory(T, B, is_training, every)
-    least, most = peak / FACTOR - SLACK_NBYTES, peak * FACTOR + SLACK_NBYTES
-    assert least <= told.total_nbytes <= most, (told, peak)
+    spec, T, B, every, lengths = problem
+    check_told(ops.from_spec(spec), T, B, is_training, every if is_training else None, lengths)
+
+
+FEW = {  # sizes at which the prediction was 1.7 to 2.9 times the peak
+    "a GRU": (("gru", 1, 200, 200), {"dtype": "float64"}, 1, 4, None),
+    "skip input": (("lstm", 1, 400, 400), {"input_mode": "skip_input"}, 1, 1, None),
+    "both directions": (("rnn_relu", 1, 320, 40), {"direction": "bidirectional", "dtype": "float64"}, 20, 5, None),
+    "half precision": (("lstm", 1, 320, 200), {"dtype": "float16"}, 1, 16, None),
+    "unequal lengths": (("rnn_tanh", 1, 32, 400), {"dtype": "float64"}, 1000, 5, [834, 818, 666, 546, 321]),
+}
+
+
+@pytest.mark.parametrize("what", FEW)
+def test_the_prediction_is_near_the_peak_also_for_few_rows_and_unequal_lengths(what):
+    arguments, keywords, T, B, lengths = FEW[what]
+    check_told(ops.from_spec(RNNSpec(*arguments, **keywords)), T, B, True, None, lengths)
+
+
+def test_inference_holds_the_prepared_weights_of_one_layer_at_a_time():
+    check_told(ops.CudnnLSTM(3, 320, 80), 37, 5, False)
+
+
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu"])
+def test_neither_pass_holds_the_reserves_of_two_chunks(name):
+    op = getattr(ops, name)(2, 32, 16)
+    told = op.memory(2000, 8, True, 1000)
+    forward, peak = measured(op, 2000, 8, is_training=True, checkpoint_every=1000)
+    assert forward < told.total_nbytes * FACTOR - (told.reserve_nbytes - told.checkpoint_nbytes) / 2
+    assert peak < told.total_nbytes * FACTOR
 
 
 @pytest.mark.parametrize(("T", "B"), [(400, 8), (5, 3)], ids=["many rows", "few"])
@@ -81,9 +115,7 @@ def test_the_prediction_is_near_the_measured_peak(problem, is_training):
 def test_inference_is_told_with_the_gates_that_it_makes_ahead(monkeypatch, large, input_mode, T, B):
     monkeypatch.setattr(compiled, "LARGE_NBYTES", large)
     op = ops.CudnnLSTM(1, 256, 256, input_mode=input_mode)
-    peak = measured(op, T, B, is_training=False, checkpoint_every=None)
-    told = op.memory(T, B, False).total_nbytes
-    assert peak / FACTOR - SLACK_NBYTES <= told <= peak * FACTOR + SLACK_NBYTES
+    check_told(op, T, B, is_training=False)
 
 
 @pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU", "CudnnRNNRelu"])
@@ -105,7 +137,7 @@ def test_what_is_kept_falls_from_all_steps_to_one_chunk_and_a_few_states(name):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_the_sum_of_the_params_gradient_is_told_where_it_is_most_of_the_memory(dtype):
     op = ops.CudnnRNNTanh(1, 512, 512, dtype=dtype)
-    peak = measured(op, 6, 1, is_training=True, checkpoint_every=2)
+    _, peak = measured(op, 6, 1, is_training=True, checkpoint_every=2)
     assert 0.99 * peak < op.memory(6, 1, True, 2).total_nbytes < 1.6 * peak
 
 
@@ -142,5 +174,7 @@ def test_empty_batches_take_no_more_than_their_states():
     ],
 )
 def test_bad_questions_are_refused(arguments, error, text):
+    with pytest.raises(ArgumentError, match=r"sequence_lengths.*0 to T=3"):
+        ops.CudnnGRU(1, 3, 2).memory(3, 2, sequence_lengths=[4, 3])
     with pytest.raises(error, match=text):
         ops.CudnnGRU(1, 3, 2).memory(*arguments)

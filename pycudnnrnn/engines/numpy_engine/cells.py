@@ -96,9 +96,13 @@ class Cell:
         """Return how many elements a backward through `rows` rows allocates in addition to the tape."""
         return rows * self.width
 
-    def makes_gates(self, schedule: Schedule) -> bool:  # noqa: ARG002
-        """Return whether a forward without a tape allocates the gates of a whole block of steps."""
-        return True
+    def forward_elements(self, rows: int, layer: int, schedule: Schedule) -> int:  # noqa: ARG002
+        """Return how many elements a forward through `rows` rows of a layer allocates if there is no tape."""
+        return rows * self.width
+
+    def weight_elements(self, rows: int, columns: int, *, adds: bool) -> int:  # noqa: ARG002
+        """Return how many elements `weight_product` allocates for `rows` rows and a matrix of so many columns."""
+        return self.width * columns if adds else 0
 
 
 def rows_of(steps: Iterable[Step]) -> Iterator[tuple[slice, slice]]:

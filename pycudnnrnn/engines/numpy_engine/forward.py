@@ -48,8 +48,9 @@ def forward(
             for direction, steps in directions_of(spec, schedule):
                 p = layer * spec.num_dirs + direction
                 out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                w = cell.forward_weights(weights[p], schedule)
-                run(cell, w, rows, reserve.tapes[p] if reserve else Tape(), steps, h[p], c[p], out)
+                tape = reserve.tapes[p] if reserve else Tape()
+                # The prepared weights get no name, so that they are gone before the next layer's are made.
+                run(cell, cell.forward_weights(weights[p], schedule), rows, tape, steps, h[p], c[p], out)
             if masks and not last:
                 mask = masks.of(spec, layer + 1, above.shape)
                 drop(above, mask, spec.dropout)

@@ -56,16 +56,16 @@ def kernels_in_use() -> KernelsInUse:
             raise MissingDependencyError("numba", "fast", f"{VARIABLE}={asked}")
         return KernelsInUse("numpy", "numba is not installed", cells.CELLS)
     try:
-        from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled  # noqa: PLC0415  numba takes a while to import
+        import numba  # noqa: PLC0415  takes a while
 
-        disabled = compiled.kernels.numba.config.DISABLE_JIT
+        from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled  # noqa: PLC0415
     except Exception as error:  # any failure of numba: NumPy's cells still work
         why = f"numba cannot be used: {type(error).__name__}: {error}"
         if asked:
             raise EngineError(why) from error
         warn(f"the CPU runs without compiled kernels, for {why}", RuntimeWarning)
         return KernelsInUse("numpy", why, cells.CELLS)
-    if disabled:
+    if numba.config.DISABLE_JIT:
         if asked:
             raise EngineError(f"{VARIABLE}={asked}, but numba does not compile: NUMBA_DISABLE_JIT is set")
         return KernelsInUse("numpy", "numba does not compile: NUMBA_DISABLE_JIT is set", cells.CELLS)

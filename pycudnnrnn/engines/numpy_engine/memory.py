@@ -26,29 +26,34 @@ def memory(config: CallConfig, params_size: int) -> Memory:
     cell = cell_of(spec, rows)
     inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
     rounded = inner != outer
+    repacked = rounded or schedule.lengths is not None
     state_width = spec.state_size + (spec.num_units if spec.has_cell_state else 0)
-    outputs = (rows * spec.output_size + states * state_width) * outer
+    results = schedule.T * schedule.B  # rows, with those past the sequences' ends
+    outputs = (results * spec.output_size + states * state_width) * outer
     layers = [spec.layer_input_size(layer) for layer in range(spec.num_layers)]
-    copied = cell.copied_elements(schedule) + (params_size if rounded else 0)
-    fixed = STEP_NBYTES * schedule.T + copied * inner
-    packed = rows * spec.input_size * inner if rounded else 0
-    top = rows * spec.output_size * inner if rounded else 0
-    block = max((part.stop - part.start for part, _ in blocks(spec, schedule.steps)), default=0)
-    step = schedule.B * cell.width * inner
+    copied = cell.copied_elements(schedule) * inner
+    fixed = STEP_NBYTES * schedule.T + (params_size * inner if rounded else 0)
+    packed = rows * spec.input_size * inner if repacked else 0
+    top = rows * spec.output_size * inner if repacked else 0
+    parts = [part.stop - part.start for part, _ in blocks(spec, schedule.steps)]
+    block = max(parts, default=0)
+    step = 3 * schedule.B * cell.width * inner  # a step's gates and two intermediate results of their size
     if not config.training:
-        between = [rows * width * inner for width in layers[1:]]
-        made = step + (block * cell.width * inner if cell.makes_gates(schedule) else 0)
-        walking = made + max(a + b for a, b in itertools.pairwise([packed, *between, top or outputs]))
-        return Memory(fixed + max(walking, top + outputs) - outputs, 0, outputs)
+        between = [packed, *(rows * width * inner for width in layers[1:]), top or outputs]
+        walking = max(
+            cell.forward_elements(block, layer, schedule) * inner + sum(below_and_above)
+            for layer, below_and_above in enumerate(itertools.pairwise(between))
+        )
+        return Memory(fixed + max(copied + step + walking, top + outputs) - outputs, 0, outputs)
 
-    gradients = (rows * spec.input_size + states * state_width + params_size) * outer
+    gradients = (results * spec.input_size + states * state_width + params_size) * outer
     dropping = rows * spec.output_size * 5 if drops else 0  # a float32 and a bool each
     below = [rows * width * inner for width in layers]
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
     # A second product for the same input rows is added: of the other direction, or of a GRU's n gate.
     added = block * max(layers) if spec.num_dirs == 2 or spec.mode is RNNMode.GRU else 0
     back = pairs + (cell.backward_elements(block) + added + states * state_width) * inner
-    weights = 2 * cell.width * max(spec.input_size, spec.output_size) + (params_size if rounded else 0)
-    end = gradients + weights * inner + (below[0] if rounded else 0)
-    peak = fixed + packed + max(step + top + dropping, back, end)
+    product = cell.weight_elements(block, max(*layers, spec.state_size), adds=len(parts) > 1)
+    end = gradients + (product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
+    peak = fixed + packed + max(copied + step + top + dropping, copied + back, end)
     return Memory(max(0, peak - gradients), reserve_nbytes(spec, rows, drops=drops), outputs, gradients)

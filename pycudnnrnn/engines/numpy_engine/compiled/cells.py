@@ -198,10 +198,25 @@ class CompiledCell(Cell):
         proj = spec.num_units * (spec.num_proj or 0)
         if schedule.num_rows < PACKED_ROWS:
             return proj
-        return proj + self.width * (spec.state_size + max(map(spec.layer_input_size, range(spec.num_layers))))
+        first = int(spec.input_mode is InputMode.SKIP_INPUT)  # the first layer that has a W
+        inputs = max(map(spec.layer_input_size, range(first, spec.num_layers)), default=0)
+        return proj + self.width * (spec.state_size + inputs)
 
-    def makes_gates(self, schedule: Schedule) -> bool:
-        return self.spec.input_mode is InputMode.SKIP_INPUT or not self._by_kernel(schedule)
+    def forward_elements(self, rows: int, layer: int, schedule: Schedule) -> int:
+        skips = self.spec.input_mode is InputMode.SKIP_INPUT and layer == 0
+        made = 0 if self._by_kernel(schedule) and not skips else rows * self.width
+        return made + self._strided_elements(rows)
+
+    def backward_elements(self, rows: int) -> int:
+        return self._strided_elements(rows)
+
+    def weight_elements(self, rows: int, columns: int, *, adds: bool) -> int:  # noqa: ARG002
+        tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
+        return rows * (columns + tiles)
+
+    def _strided_elements(self, rows: int) -> int:
+        """Return the elements of a contiguous copy of one direction's rows, which lie between the other's."""
+        return rows * self.spec.state_size if self.spec.num_dirs == 2 else 0
 
     def _by_kernel(self, schedule: Schedule) -> bool:
         """Whether the kernels compute the recurrent products. Otherwise their caller does, step by step."""
@@ -214,9 +229,6 @@ class CompiledCell(Cell):
             return
         for first, last in steps:
             yield [(first, last)], _proj(None, R), slice(first, last), slice(last - first)
-
-    def backward_elements(self, rows: int) -> int:
-        return rows * min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them. If W is not packed in panels, the gates already contain W x.
