@@ -126,13 +126,25 @@ def _check_plain(name: str, array: Any, library: str) -> None:
         if array.is_deleted():
             raise ArgumentError(name, "an array that has its memory", "one that was deleted or donated")
         return
-    if type(array).__torch_dispatch__ is not module.Tensor.__torch_dispatch__:
-        raise ArgumentTypeError(name, "a plain torch tensor (interop.torch has modules for traces)", type(array))
+    _check_in_memory(name, array)
     if array.requires_grad and module.is_grad_enabled():
         expected = "a tensor without a history: detach() it, or let interop.torch keep the gradients"
         raise ArgumentError(name, expected, "one that requires grad")
-    if array.is_neg():
-        raise ArgumentError(name, "memory that can be shared: resolve_neg() gives it", "a tensor with the negative bit")
+
+
+def _check_in_memory(name: str, tensor: Any) -> None:
+    """Raise an error for a torch tensor whose values are not in its memory: one that is traced, lazy or not dense."""
+    torch = sys.modules["torch"]
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise ArgumentTypeError(name, "a plain torch tensor (interop.torch has modules for traces)", type(tensor))
+    try:
+        dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_neg() or tensor.is_conj())
+        in_memory = (dense and (tensor.data_ptr() != 0 or not tensor.numel())) or tensor.is_meta
+    except RuntimeError:  # of a functorch wrapper
+        in_memory = False
+    if not in_memory:
+        expected = "a dense tensor with its values in memory: resolve_neg(), to_dense() or clone() may return one"
+        raise ArgumentError(name, expected, f"a tensor of layout {tensor.layout} whose memory does not have its values")
 
 
 def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
@@ -342,6 +354,7 @@ def _writing_torch(name: str, tensor: Any, values: Any) -> Callable[[], None]:
     torch, target = sys.modules["torch"], tensor.detach()
     if target.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(name, "a tensor that can be written to", "one that was made in inference mode")
+    _check_in_memory(name, target)
     _check_apart(name, target.shape, target.stride(), 1)
     source = to_caller(np.require(values, requirements=["C", "W"]), ArrayKind("torch", "cpu"))
     return functools.partial(target.copy_, source.to(target.device, target.dtype))

@@ -132,11 +132,26 @@ def deleted():
     return array
 
 
+def freed():
+    """As FSDP leaves the parameters that other ranks hold."""
+    tensor = torch.ones(5, 2, 4)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 NO_MEMORY = {
     "fake": (a_fake, "a plain torch tensor"),
     "meta": (lambda: torch.ones(5, 2, 4, device="meta"), "an array on one device"),
-    "sparse": (lambda: torch.ones(5, 2, 4).to_sparse(), "memory that numpy can share"),
-    "negative": (lambda: torch._neg_view(torch.ones(5, 2, 4)), "resolve_neg"),
+    "sparse": (lambda: torch.ones(5, 2, 4).to_sparse(), "a dense tensor"),
+    "compressed": (lambda: torch.ones(5, 2).to_sparse_csr(), "a dense tensor"),
+    "opaque": (lambda: torch.ones(5, 2, 4).to_mkldnn(), "a dense tensor"),
+    "quantized": (lambda: torch.quantize_per_tensor(torch.ones(5, 2, 4), 0.1, 0, torch.qint8), "memory that numpy"),
+    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2, 4)] * 5), "a dense tensor"),
+    "jagged": (lambda: torch.nested.nested_tensor([torch.ones(2, 4)] * 5, layout=torch.jagged), "a plain torch tensor"),
+    "zeros without memory": (lambda: torch._efficientzerotensor((5, 2, 4)), "a dense tensor"),
+    "freed": (freed, "a dense tensor"),
+    "negative": (lambda: torch._neg_view(torch.ones(5, 2, 4)), r"resolve_neg\(\)"),
+    "conjugate": (lambda: torch.ones(5, 2, 4, dtype=torch.complex64).conj().imag, r"resolve_neg\(\)"),
     "deleted": (deleted, "an array that has its memory"),
     "keys": (lambda: jax.random.split(jax.random.key(0), (5, 2, 4)), "a NumPy, CuPy or JAX array"),
     "text": (lambda: "text", "a NumPy, CuPy or JAX array, or a torch tensor"),
@@ -144,10 +159,28 @@ NO_MEMORY = {
 
 
 @pytest.mark.parametrize("case", NO_MEMORY)
+@pytest.mark.filterwarnings("ignore")  # torch's, of what it deprecates or tries out
 def test_what_has_no_memory_to_share_is_named(case):
     make, text = NO_MEMORY[case]
     with pytest.raises(ArgumentError, match=f"Invalid input_data: .*, expecting .*{text}"):
         OP(make(), None, None, P)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad", "functionalize"])
+def test_a_tensor_within_a_transform_of_functions_has_no_values_to_read(transform):
+    def call(x):
+        with pytest.raises(ArgumentError, match=r"Invalid input_data: .*, expecting a dense tensor with its values"):
+            OP(x, None, None, P)
+        return x.sum()
+
+    x = torch.ones(5, 2, 4, dtype=torch.float64)
+    getattr(torch.func, transform)(call)(x[None] if transform == "vmap" else x)
+
+
+def test_a_tensor_without_its_own_memory_is_not_restored_into(tmp_path):
+    path = Saver({"a": torch.ones(3)}).save(tmp_path / "m")
+    with pytest.raises(ArgumentError, match=r"Invalid a: .*, expecting a dense tensor with its values"):
+        Saver({"a": torch._efficientzerotensor((3,))}).restore(path)
 
 
 W, B = OP.params_to_canonical(P)

@@ -4,7 +4,9 @@ import copy
 import dataclasses
 import gc
 import inspect
+import itertools
 import pickle
+import secrets
 import weakref
 
 import numpy as np
@@ -14,7 +16,9 @@ from hypothesis import given
 from pycudnnrnn import RNNSpec, convert, ops
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.engines.numpy_engine.engine import NumpyEngine
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.calls import call_of
 from tests.helpers.examples import examples
@@ -245,3 +249,53 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
             op.stream(problem.params, states)
     with pytest.raises(ArgumentError, match="'unidirectional': a backward direction starts at the end of the input"):
         kind(1, 3, 4, direction="bidirectional").stream(problem.params)
+
+
+@pytest.mark.parametrize("start", [None, 0.5], ids=["from zeros", "from a state"])
+def test_a_stream_that_is_reset_begins_again_with_its_initial_state(start):
+    op = ops.CudnnLSTM(1, 3, 2)
+    states = None if start is None else (np.full((1, 2, 3), start, "f"), np.full((1, 2, 3), -start, "f"))
+    stream = op.stream(op.init_params(seed=1), states)
+    x = np.random.default_rng(0).normal(size=(4, 2, 2)).astype("f")
+    first = stream(x)
+    assert not np.array_equal(stream(x), first)
+    stream.reset()
+    assert np.array_equal(stream(x), first)
+    stream.reset()
+    assert np.array_equal(stream(np.concatenate([x] * 2, 1)[:, :2]), first)
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(["eager", "inference", "training"])], ids="-".join)
+def test_a_reserve_has_the_size_of_its_plan_whichever_calls_came_before(order):
+    op = ops.CudnnGRU(2, 5, 4, seed=secrets.randbits(32))  # a new spec: nothing of it is remembered
+    problem = make_problem(op, 3, 2, None, seed=1)
+    given = [problem.params, problem.x, problem.hx, None, problem.dy.copy(), problem.dhy.copy(), None]
+    for kind in order:
+        if kind == "eager":
+            problem.forward()
+            continue
+        plan = op.prepare(3, 2, is_training=kind == "training")
+        plan.forward(*given, np.empty(plan.reserve_nbytes, np.uint8))
+        for nbytes in (plan.reserve_nbytes - 1, plan.reserve_nbytes + 1) if kind == "training" else ():
+            with pytest.raises(ArgumentError, match="reserve"):
+                plan.forward(*given, np.empty(nbytes, np.uint8))
+
+
+class OtherDevice(NumpyEngine):
+    device = "cpu:1"
+
+
+def test_a_device_that_continues_from_a_restored_dropout_counts_as_one_that_ran_once_it_has_run():
+    """The state of the device that ran is saved; two that ran apart are an error."""
+    spec, restored = RNNSpec("gru", 2, 3, 2, dropout=0.5), ops.DropoutState("numpy", seed=5, position=7)
+    dropouts = Dropouts(spec, {"numpy": restored})
+    first, second = (dropouts.on(engine) for engine in (NumpyEngine(), OtherDevice()))
+    assert dropouts.states() == [restored]
+    with first.forward():
+        pass
+    assert dropouts.states() == [dataclasses.replace(restored, position=8)]
+    for _ in range(2):
+        with second.forward():
+            pass
+    with pytest.raises(StateError, match="the dropout states of cpu and cpu:1 differ"):
+        dropouts.states()

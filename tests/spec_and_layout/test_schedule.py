@@ -103,3 +103,17 @@ def test_a_length_out_of_range_and_a_wrong_count_are_named():
     for lengths in ([1, 2], [], [[1, 2, 3]]):
         with pytest.raises(ArgumentError, match=r"\(3,\), one per sequence"):
             check_lengths(lengths, 4, 3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8", "int64"])
+def test_a_check_of_lengths_that_is_remembered_is_of_this_number_of_steps_and_this_type(dtype):
+    """Equal bytes mean other lengths for another type, and the same lengths are too long for fewer steps."""
+    lengths = np.array([9, 9], dtype)
+    assert check_lengths(lengths, 9, 2) is None
+    assert check_lengths(lengths, 10, 2) == (9, 9)
+    with pytest.raises(ArgumentError, match=r"sequence_lengths\[0\]: 9, expecting a length from 0 to T=8"):
+        check_lengths(lengths, 8, 2)
+    unsigned = np.array([255, 3], "uint8")
+    assert check_lengths(unsigned, 255, 2) == (255, 3)
+    with pytest.raises(ArgumentError, match=r"sequence_lengths\[0\]: -1"):
+        check_lengths(unsigned.view("int8"), 255, 2)
