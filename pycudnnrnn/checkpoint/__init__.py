@@ -236,12 +236,12 @@ class Saver:
         write_all([write for key, item in items.items() for write in item.writes(own[key], dropout[key])])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the checkpoints on disk: a copy deletes none that the original wrote."""
-        return {name: value for name, value in vars(self).items() if name not in {"_saved", "_saving"}}
+        return {name: value for name, value in vars(self).items() if name != "_saving"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._saved, self._saving = [], _locks.lock()
+        self._saved = []  # a copy deletes no checkpoint that the original wrote
+        self._saving = _locks.lock()
 
     def __repr__(self) -> str:
         """Show the items' names and kinds."""

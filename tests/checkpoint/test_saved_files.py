@@ -120,6 +120,12 @@ def test_no_reader_chooses_between_two_checkpoints_of_one_name(folder, run):
         assert status == 1
         assert re.search(text, error)
     assert checkpoint.read_tensorflow(folder / "m.index") == {"a": 2}
+    (folder / "m").unlink()
+    (folder / "m").mkdir()
+    Saver({"a": np.array(3.0)}).save(folder / "m/n")
+    for read in readers:
+        with pytest.raises(CheckpointError, match=text):
+            read(folder / "m")
 
 
 def test_a_tensorflow_checkpoint_never_has_the_name_of_a_folder(folder):
