@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         testing,
     )
     from pycudnnrnn import plot as plot
+    from pycudnnrnn._pad import pad
     from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
     from pycudnnrnn.checkpoint import Saver
     from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _OWN = {
+    "_pad": "pad",
     "cells": "CudnnCompatibleGRUCell CudnnCompatibleLSTMCell",
     "checkpoint": "Saver",
     "layers": "CudnnGRU CudnnLSTM CudnnRNNRelu CudnnRNNTanh",
@@ -71,7 +73,7 @@ _OWN = {
 }
 _NAMES = {name: module for module, names in _OWN.items() for name in names.split()}
 
-# Everything public except `plot`, which needs an extra: `import *` has to work without it.
+# Everything public except `plot`, which needs an extra: `import *` has to work without it. `dir` has it.
 __all__ = [
     "CudnnCompatibleGRUCell",
     "CudnnCompatibleLSTMCell",
@@ -102,18 +104,23 @@ __all__ = [
     "layout",
     "libcudnn",
     "ops",
+    "pad",
     "saveable",
     "spec",
     "testing",
 ]
-__dir__ = __all__.copy
-
-_MODULES = {name: name for name in [*__all__, "plot"] if name.islower()} | {"libcudnn": "_libcudnn"}
+_MODULES = [name for name in [*__all__, "plot"] if name.islower() and name not in _NAMES]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{_MODULES[name]}")
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
-    raise not_here(__name__, name)
+def __dir__() -> list[str]:
+    return [*__all__, "plot"]
+
+
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        if name in _NAMES:
+            return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+        raise not_here(__name__, name)

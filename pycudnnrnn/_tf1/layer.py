@@ -532,6 +532,10 @@ class TF1Layer:
             "activity_regularizer": self._activity_regularizer,
         }
 
+    def __repr__(self) -> str:
+        given = ", ".join(f"{k}={v!r}" for k, v in self._kind().get_config(self).items() if v is not None)
+        return f"{type(self).__name__}({given})"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin

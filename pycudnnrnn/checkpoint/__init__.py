@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays, _locks, layers
 from pycudnnrnn._atomic import resolve, write_atomically
 from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten
+from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._overwriting import write_all
 from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
@@ -46,11 +47,11 @@ from pycudnnrnn.checkpoint._saved_files import FORMATS, SAFETENSORS, TENSORFLOW,
 from pycudnnrnn.checkpoint._summary import Summary, summary_of
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
-from pycudnnrnn.layers._layer import RNNLayer
+from pycudnnrnn.layers import RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
 from pycudnnrnn.saveable._format_converters import value_of
-from pycudnnrnn.spec import INT32_MAX, RNNMode, RNNSpec
+from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
 __all__ = [
     "LIST",
@@ -103,6 +104,7 @@ class Saver:
         ('model-100.safetensors', 100)
     """
 
+    @with_hints
     def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
         if not isinstance(items, Iterable):
             expected = "a mapping, or a sequence of things that have names, such as [layer]"
@@ -125,6 +127,7 @@ class Saver:
         """The absolute paths of the checkpoints that this saver wrote and that still exist, the latest last."""
         return [saved.path for saved in self._saved if saved.is_there]
 
+    @with_hints
     def save(
         self,
         path: str | os.PathLike[str],
@@ -160,9 +163,9 @@ class Saver:
 
         Raises:
             ArgumentError: two tensors with one name; a dtype that the format lacks; an RNN that TensorFlow has no cell
-                for; a reserved name, such as "checkpoint" or "m.index"; a name that a checkpoint of the other format
-                or, with `format="tensorflow"`, a folder has; or a path to something other than a regular file, such as
-                a symbolic link. Nothing is written then.
+                for; a reserved name, such as "checkpoint", "m.index" or "m.pt"; a name that a checkpoint of the other
+                format or, with `format="tensorflow"`, a folder has; or a path to something other than a regular file,
+                such as a symbolic link. Nothing is written then.
             CheckpointError: the folder's file "checkpoint" is not a list of checkpoints. Nothing is written then.
             StateError: a layer that is not built, or whose dropout states differ between two GPUs.
             MissingDependencyError: `format="tensorflow"` without `google-crc32c`.
@@ -174,7 +177,7 @@ class Saver:
         """
         if format not in FORMATS:
             raise ArgumentError("format", one_of(list(FORMATS)), shorten(format))
-        target = _with_step(Path(path), global_step, format)
+        target = _with_step(_path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and a file can have several names
         check_name(place, format)
         items, new = self._items(), SavedCheckpoint(place, format)
@@ -195,6 +198,7 @@ class Saver:
             self._saved = [*failed, *kept]
         return target
 
+    @with_hints
     def restore(self, path: str | os.PathLike[str], *, require_finite: bool = False) -> None:
         """Read a checkpoint into this saver's items, in place. Either all items change or none.
 
@@ -219,7 +223,7 @@ class Saver:
             StateError: a layer that is not built.
         """
         check_bool("require_finite", require_finite)
-        place, items = latest_in(Path(path)), self._items()
+        place, items = latest_in(_path(path)), self._items()
         if is_tensorflow(place):
             write_all(_tensorflow.restoring(place, items, require_finite=require_finite))
             return
@@ -348,7 +352,8 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         ('encoder', 3, 2)
     """
     spec, name, put_into = _read_model(Path(path), require_finite)
-    layer = _layer_of(spec, name)
+    kind: type[RNNLayer] = getattr(layers, type(from_spec(spec)).__name__)  # a layer's class has the name of its op's
+    layer = kind.from_spec(spec, name)
     put_into(layer.op, layer.params)
     return layer
 
@@ -537,6 +542,12 @@ def _own_names(things: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
+def _path(path: Any) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError("path", "a path (there is no session here)", type(path))
+    return Path(path)
+
+
 def _with_step(path: Path, global_step: Any, form: str) -> Path:
     if global_step is None or path.name in {"", ".."}:  # not the name of a file: the writer raises an error
         return path
@@ -546,15 +557,3 @@ def _with_step(path: Path, global_step: Any, form: str) -> Path:
     step = check_int("global_step", array.item(), 0, 2**63 - 1)
     stem, suffix = (path.name, "") if form == TENSORFLOW else (path.stem, path.suffix)
     return path.with_name(f"{stem}-{step}{suffix}")
-
-
-def _layer_of(spec: RNNSpec, name: str) -> RNNLayer:
-    kind: Any = getattr(layers, type(from_spec(spec)).__name__)  # a layer's class has the name of its op's
-    lstm_only = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.mode is RNNMode.LSTM else {}
-    layer: RNNLayer = kind(
-        spec.num_layers, spec.num_units, spec.input_mode, spec.direction, spec.dropout, spec.seed, spec.dtype,
-        "zeros", "zeros", name, bias_mode=spec.bias_mode, algo=spec.algo, math_type=spec.math_type,
-        compute_dtype=spec.compute_dtype, **lstm_only,
-    )  # fmt: skip
-    layer.build((None, None, spec.input_size))
-    return layer

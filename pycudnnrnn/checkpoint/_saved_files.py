@@ -21,6 +21,11 @@ TENSORFLOW: Final = "tensorflow"
 FORMATS: Final = (SAFETENSORS, TENSORFLOW)
 """The formats that a saver writes."""
 
+OTHERS: Final = {
+    ".pt": "torch", ".pth": "torch", ".h5": "Keras", ".keras": "Keras", ".onnx": "ONNX", ".npz": "NumPy",
+}  # fmt: skip
+"""Suffixes of other programs' files of weights."""
+
 
 class SavedCheckpoint(NamedTuple):
     """A checkpoint: its path and its format."""
@@ -65,13 +70,16 @@ def check_name(path: Path, form: str) -> None:
     """Refuse a name under which a checkpoint would be read as something else.
 
     Raises:
-        ArgumentError: the list's name, the name of a TensorFlow checkpoint's part, or the name of a folder or of a
-            checkpoint in the other format.
+        ArgumentError: the list's name, the name of a TensorFlow checkpoint's part or of another program's file, or the
+            name of a folder or of a checkpoint in the other format.
     """
     name = path.name.casefold()  # some file systems ignore case
     if name == LIST or is_part(Path(name)):
         expected = "another name: this one is of a folder's list, or of a part of a TensorFlow checkpoint"
         raise ArgumentError("path", expected, repr(str(path)))
+    if path.suffix.lower() in OTHERS:
+        expected = f"a name with another suffix, since {path.suffix} is of {OTHERS[path.suffix.lower()]}'s files"
+        raise ArgumentError("path", f"{expected}: `pycudnnrnn convert` writes these", repr(str(path)))
     other = path if form == TENSORFLOW else with_suffix(path, INDEX)
     if os.path.lexists(other):
         expected = "a name of which no other file or folder is a checkpoint: one name is one checkpoint"

@@ -244,7 +244,8 @@ def _spec_of(spec: Any) -> RNNSpec:
 
 def _array(name: str, array: Any, spec: RNNSpec) -> Any:
     if not isinstance(array, (jax.Array, np.ndarray)):
-        raise ArgumentTypeError(name, "a JAX or NumPy array", type(array))
+        expected = "a JAX or NumPy array; the order is params, input_data, input_h, input_c"
+        raise ArgumentTypeError(name, expected, type(array))
     if isinstance(array, np.ndarray):
         array = plain(name, array)
     _arrays.check_dtype(name, array, spec.dtype.numpy)

@@ -7,14 +7,19 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients
 from pycudnnrnn.layers._graph import LayerGraph
-from pycudnnrnn.layers._layer import RNNLayer
+from pycudnnrnn.layers._layer import RNNLayer, check_canonical
 from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.spec import AlgorithmLike, BiasModeLike, DirectionLike, DTypeLike, InputModeLike, MathTypeLike, RNNMode
+
+if TYPE_CHECKING:
+    from pycudnnrnn.convert import Canonical
 
 __all__ = [
     "CudnnGRU",
@@ -27,6 +32,7 @@ __all__ = [
     "RNNLayer",
     "Stream",
     "Variable",
+    "from_canonical",
 ]
 __dir__ = __all__.copy
 
@@ -401,3 +407,33 @@ class CudnnRNNRelu(RNNLayer):
     """
 
     _mode = RNNMode.RNN_RELU
+
+
+def from_canonical(canonical: Canonical, *, name: str | None = None, device: str | None = None) -> RNNLayer:
+    """Return a built layer with the cell, the sizes and the weights of a converted model.
+
+    Args:
+        canonical: a `convert.Canonical`, such as `convert.pytorch.to_canonical` returns.
+        name: name of the layer. None: TF's default. Default: None.
+        device: "cpu", "cuda" or "cuda:<index>". None: "cpu". Default: None.
+
+    Returns:
+        A `CudnnLSTM`, `CudnnGRU`, `CudnnRNNTanh` or `CudnnRNNRelu`.
+
+    Raises:
+        ArgumentTypeError: not a `Canonical`.
+
+    Example:
+        >>> from pycudnnrnn import convert, layers, ops
+        >>> op = ops.CudnnGRU(num_layers=1, num_units=4, input_size=3)
+        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+        >>> type(layers.from_canonical(c)).__name__
+        'CudnnGRU'
+    """
+    kinds: dict[RNNMode, type[RNNLayer]] = {
+        RNNMode.LSTM: CudnnLSTM,
+        RNNMode.GRU: CudnnGRU,
+        RNNMode.RNN_TANH: CudnnRNNTanh,
+        RNNMode.RNN_RELU: CudnnRNNRelu,
+    }
+    return kinds[check_canonical(canonical).spec.mode].from_canonical(canonical, name=name, device=device)

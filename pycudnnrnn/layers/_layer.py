@@ -24,7 +24,7 @@ from pycudnnrnn._overwriting import uninterrupted
 from pycudnnrnn._tf1.checks import layer_dtype, layer_shape
 from pycudnnrnn._tf1.initializers import initial_value
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers._configured import ConfiguredLayer
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward
 from pycudnnrnn.layers._graph import LayerGraph
@@ -33,10 +33,23 @@ from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 
+if TYPE_CHECKING:
+    from pycudnnrnn.convert import Canonical
+
 Array = npt.NDArray[Any]
 
 OPAQUE_KERNEL = "opaque_kernel"
 """TF's name of the buffer, within the layer's scope."""
+
+
+def check_canonical(canonical: Any) -> Canonical:
+    """Return a `Canonical`; raise an error for anything else."""
+    from pycudnnrnn.convert import Canonical  # noqa: PLC0415  slow to import, and rarely needed
+
+    if not isinstance(canonical, Canonical):
+        expected = "a convert.Canonical, such as convert.pytorch.to_canonical returns"
+        raise ArgumentTypeError("canonical", expected, type(canonical))
+    return canonical
 
 
 class RNNLayer(ConfiguredLayer):
@@ -97,6 +110,64 @@ class RNNLayer(ConfiguredLayer):
         None before the layer is built, as in TF.
         """
         return self._saveable
+
+    @classmethod
+    def from_spec(cls, spec: RNNSpec, name: str | None = None, device: str | None = None) -> Self:
+        """Return a built layer of a spec, with all weights 0.
+
+        Args:
+            spec: description of the RNN, an `RNNSpec` with the cell of this class.
+            name: name of the layer. None: TF's default. Default: None.
+            device: "cpu", "cuda" or "cuda:<index>". None: "cpu". Default: None.
+
+        Raises:
+            ArgumentError: the spec of another cell.
+            ArgumentTypeError: not an `RNNSpec`.
+
+        Example:
+            >>> from pycudnnrnn import CudnnGRU, RNNSpec
+            >>> CudnnGRU.from_spec(RNNSpec("gru", 1, num_units=8, input_size=4)).params.shape
+            (336,)
+        """
+        if not isinstance(spec, RNNSpec):
+            raise ArgumentTypeError("spec", "an RNNSpec", type(spec))
+        if spec.mode is not cls._mode:
+            expected = f"{str(cls._mode)!r}, the cell of {cls.__name__} (layers.from_canonical chooses the class)"
+            raise ArgumentError("rnn_mode", expected, repr(str(spec.mode)))
+        lstm_only = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.has_cell_state else {}
+        kind: Any = cls
+        layer: Self = kind(
+            spec.num_layers, spec.num_units, spec.input_mode, spec.direction, spec.dropout, spec.seed, spec.dtype,
+            "zeros", "zeros", name, device=device, bias_mode=spec.bias_mode, algo=spec.algo, math_type=spec.math_type,
+            compute_dtype=spec.compute_dtype, **lstm_only,
+        )  # fmt: skip
+        layer.build((None, None, spec.input_size))
+        return layer
+
+    @classmethod
+    def from_canonical(cls, canonical: Canonical, *, name: str | None = None, device: str | None = None) -> Self:
+        """Return a built layer with the sizes and the weights of a converted model.
+
+        Args:
+            canonical: a `convert.Canonical` of this cell, such as `convert.pytorch.to_canonical` returns.
+            name: name of the layer. None: TF's default. Default: None.
+            device: "cpu", "cuda" or "cuda:<index>". None: "cpu". Default: None.
+
+        Raises:
+            ArgumentError: a model with another cell.
+            ArgumentTypeError: not a `Canonical`.
+
+        Example:
+            >>> from pycudnnrnn import CudnnGRU, convert, ops
+            >>> op = ops.CudnnGRU(num_layers=1, num_units=4, input_size=3)
+            >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
+            >>> layer = CudnnGRU.from_canonical(c)
+            >>> layer.num_units, layer.input_size
+            (4, 3)
+        """
+        layer = cls.from_spec(check_canonical(canonical).spec, name, device)
+        layer.params = layer.op.move_params(layer.op.canonical_to_params(canonical), layer.device or "cpu")
+        return layer
 
     # --- building -----------------------------------------------------------------------------------------------------
 
@@ -422,7 +493,3 @@ class RNNLayer(ConfiguredLayer):
             device = self._device or "cpu"
             self._attach(op, op.move_params(op.canonical_to_params(*state["canonical"]), device), device)
         self._set_variables(state)
-
-    def __repr__(self) -> str:
-        given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)
-        return f"{type(self).__name__}({given})"

@@ -642,7 +642,7 @@ def from_spec(spec: RNNSpec) -> CudnnRNN:
         ops.CudnnGRU(1, 8, 4)
     """
     if not isinstance(spec, RNNSpec):
-        raise ArgumentTypeError("spec", "an RNNSpec", type(spec))
+        raise ArgumentTypeError("spec", "an RNNSpec (of a convert.Canonical c it is c.spec)", type(spec))
     kinds: dict[RNNMode, Callable[..., CudnnRNN]] = {
         RNNMode.LSTM: CudnnLSTM,
         RNNMode.GRU: CudnnGRU,

@@ -73,6 +73,9 @@ class Saveable:
     name: str
     _opaque: Any
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
     def tensors(self) -> dict[str, Array]:
         """Return a dict of every tensor by its full name, in the order of `specs`."""
         raise NotImplementedError

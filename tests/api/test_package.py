@@ -32,10 +32,23 @@ print(sorted((heavy - {"ctypes"}) & sys.modules.keys()), opened[1:])  # numpy it
 
 @pytest.mark.parametrize("module", ["pycudnnrnn", "pycudnnrnn.ops"])
 def test_a_class_of_torchs_or_kerass_is_named_as_it_is_here(module):
-    with pytest.raises(ImportError, match=f"cannot import name 'LSTM' from '{module}': it is CudnnLSTM here"):
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'LSTM': it is CudnnLSTM here"):
+        importlib.import_module(module).LSTM  # noqa: B018  an attribute that is not there
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'LTSM'$"):
+        importlib.import_module(module).LTSM  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'LSTM'"):
         exec(f"from {module} import LSTM")
-    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'LTSM'"):
-        importlib.import_module(module).LTSM  # noqa: B018  an attribute that is not there
+
+
+def test_a_program_can_ask_whether_a_name_is_here():
+    assert not hasattr(pycudnnrnn, "LSTM")
+    assert getattr(pycudnnrnn.ops, "GRU", None) is None
+
+
+def test_libcudnn_is_imported_by_its_public_name():
+    code = "import pycudnnrnn.libcudnn as one; from pycudnnrnn import libcudnn; print(one is libcudnn, one.load)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout.startswith("True <function load"), done.stderr
 
 
 def test_what_needs_an_extra_is_reached_by_name_and_loads_it_only_then():

@@ -7,7 +7,19 @@ import numpy as np
 import pytest
 
 import pycudnnrnn
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnLSTMSaveable, Saver, checkpoint, convert, interop, ops, plot, spec
+from pycudnnrnn import (
+    CudnnGRU,
+    CudnnLSTM,
+    CudnnLSTMSaveable,
+    Saver,
+    checkpoint,
+    convert,
+    interop,
+    layers,
+    ops,
+    plot,
+    spec,
+)
 from pycudnnrnn._text import TEXT_MAX
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
 from pycudnnrnn.errors import PycudnnrnnError
@@ -124,6 +136,9 @@ RIGHT = {
     "RNNLayer.forward": (layer().forward, {"inputs": X}),
     "RNNLayer.capture": (layer().capture, {"T": 3, "B": 2}),
     "RNNLayer.to": (layer().to, {}),
+    "RNNLayer.from_spec": (CudnnLSTM.from_spec, {"spec": LSTM.spec}),
+    "RNNLayer.from_canonical": (CudnnLSTM.from_canonical, {"canonical": CANONICAL}),
+    "layers.from_canonical": (layers.from_canonical, {"canonical": CANONICAL}),
     "ConfiguredLayer.state_shape": (layer().state_shape, {}),
     "TF1Layer.__call__": (layer(), {"inputs": X}),
     "TF1Layer.add_weight": (layer().add_weight, {"name": "w", "shape": (2,)}),

@@ -349,3 +349,27 @@ def test_things_go_by_their_own_names_or_keys_and_tf_12s_saveable_too(tmp_path):
     assert all(map(np.array_equal, before, arrays))
     items = "'cudnn_lstm': CudnnLSTM, 'm': CudnnGRUSaveable, 'b/own': Variable, '{}': RNNParamsSaveable"
     assert repr(saver) == f"Saver({{{items.format(old.name)}}}, max_to_keep=5)"
+
+
+def test_tensorflows_session_is_answered_with_how_the_call_is_here(tmp_path):
+    saver, session = Saver({"a": np.zeros(2)}), object()
+    calls = {
+        Saver: r"missing 1 .*'items'; name what to save: Saver\(\{",
+        lambda: saver.save(session, tmp_path / "m.ckpt", global_step=1): r"no session here: save\(path, global_step\)",
+        lambda: saver.save(session, tmp_path / "m.ckpt"): "path: .*no session here",
+        lambda: saver.restore(session, tmp_path / "m.ckpt"): r"no session here: restore\(path\)",
+    }
+    for call, text in calls.items():
+        with pytest.raises(TypeError, match=text):
+            call()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.PTH", "m.h5", "m.keras", "m.onnx", "m.npz"])
+def test_a_name_of_another_programs_file_is_refused(folder, name):
+    calls = [lambda form=form: Saver({"a": np.zeros(2)}).save(folder / name, format=form) for form in FORMATS]
+    calls.append(lambda: Saver({"a": np.zeros(2)}).save(folder / name, 3))  # m-3.pt
+    for call in (*calls, lambda: checkpoint.save(folder / name, built(CudnnGRU))):
+        with pytest.raises(ArgumentError, match=r"^Invalid path: .*another suffix, since .* is of .*'s files"):
+            call()
+    assert names(folder) == []

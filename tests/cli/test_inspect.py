@@ -79,5 +79,6 @@ def test_what_is_no_checkpoint_is_wrong_usage_with_a_sentence_of_its_own(run, tm
         assert f"{name!r} {text} a safetensors file or a checkpoint: {way}" in err
     assert "'.' is a folder without TensorFlow's file 'checkpoint': name a file in it" in run("inspect", ".")[2]
     assert run("inspect", "nowhere")[0] == 2
-    Saver({"a": np.ones(2)}).save(tmp_path / "m.pt")  # any name will do
+    Saver({"a": np.ones(2)}).save(tmp_path / "m")
+    (tmp_path / "m").rename(tmp_path / "m.pt")  # any name will do
     assert run("inspect", "m.pt")[0] == 0

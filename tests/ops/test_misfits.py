@@ -67,7 +67,14 @@ HINTS = {
     "an op's time major": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"time_major": False}, ABOUT_EACH_CALL),
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),
-    "an op's call": (lambda k: L(X, H, H, PL, **k), {"training": True}, "own: is_training of an op"),
+    "an op's call": (lambda k: L(X, H, H, PL, **k), {"training": True}, "it is is_training here"),
+    "an op's call in a layer's word": (lambda k: CudnnLSTM(1, 4)(X, **k), {"is_training": True}, "it is training here"),
+    "no bias in Keras": (lambda k: CudnnGRU(1, 8, **k), {"use_bias": False}, "bias_mode='none'"),
+    "an activation": (lambda k: ops.CudnnRNNTanh(1, 8, 4, **k), {"activation": "relu"}, "CudnnRNNRelu are two"),
+    "sequences": (lambda k: CudnnGRU(1, 8, **k), {"return_sequences": True}, "the outputs of all steps"),
+    "a mask": (lambda k: CudnnGRU(1, 4)(X, **k), {"mask": None}, "it is sequence_lengths here"),
+    "layers": (lambda k: ops.CudnnGRU(num_units=8, input_size=4, **k), {"n_layers": 2}, "it is num_layers here"),
+    "initial values": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"kernel_initializer": "zeros"}, "you write into params"),
     "a layer's backward": (lambda k: CudnnLSTM(1, 4).forward(X).backward(**k), {"d_output": X}, "it is d_outputs"),
     "an op's backward": (lambda k: L.forward(X, H, H, PL).backward(**k), {"d_outputs": X}, "it is d_output of"),
     "what nobody calls so": (lambda k: CudnnGRU(1, 4)(X, **k), {"speed": 3}, ""),
@@ -89,7 +96,8 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
         "a layer's backward": "d_outputs=None",
         "an op's backward": "d_output=None",
     }
-    first |= dict.fromkeys(("a layer's call", "what nobody calls so"), "inputs, initial_state=None")
+    layers_call = "a layer's call", "an op's call in a layer's word", "a mask", "what nobody calls so"
+    first |= dict.fromkeys(layers_call, "inputs, initial_state=None")
     assert taken.startswith(f"taken are ({first.get(what, 'num_layers')}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"
