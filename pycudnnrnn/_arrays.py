@@ -354,7 +354,6 @@ def _writing_torch(name: str, tensor: Any, values: Any) -> Callable[[], None]:
     torch, target = sys.modules["torch"], tensor.detach()
     if target.is_inference() and not torch.is_inference_mode_enabled():
         raise ArgumentError(name, "a tensor that can be written to", "one that was made in inference mode")
-    _check_in_memory(name, target)
     _check_apart(name, target.shape, target.stride(), 1)
     source = to_caller(np.require(values, requirements=["C", "W"]), ArrayKind("torch", "cpu"))
     return functools.partial(target.copy_, source.to(target.device, target.dtype))
