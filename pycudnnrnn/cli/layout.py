@@ -9,12 +9,15 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from pycudnnrnn import ops
+from pycudnnrnn import libcudnn
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
-from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import EngineError, MissingDependencyError, version_text
+from pycudnnrnn.layout import Differences, ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._table import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing.queried import query
 
 SHOWN: Final = [i for i, column in enumerate(COLUMNS) if column not in {"pseudo-layer", "kind"}]
 """Columns that fit 80: the layer and its direction are the pseudo-layer, and the symbol of a bias begins with b."""
@@ -22,7 +25,7 @@ SHOWN: Final = [i for i, column in enumerate(COLUMNS) if column not in {"pseudo-
 
 @click.command()
 @spec_arguments
-@click.option("--queried", is_flag=True, help="Ask cuDNN, too, and mark the differences. Needs a GPU.")
+@click.option("--queried", is_flag=True, help="Ask cuDNN, too, and mark the differences.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png|.svg|.pdf",
               help="Draw the layout to this file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
@@ -32,8 +35,9 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     Offsets are in elements. W and bW are applied to the layer's input, R and bR to its previous state; P is the
     projection.
 
-    The layout is computed, without a GPU. With --queried, cuDNN's layout is shown, too, and is the one that is drawn.
-    The exit code is 0 even if they differ: read "equal" in the JSON.
+    The layout is computed. With --queried, cuDNN's layout is shown, too, and is the one that is drawn. It is asked on
+    the GPU. Without one, libcudnn is asked in a child process, which NVIDIA does not document: the output tells which.
+    The exit code is 0 even if the layouts differ: read "equal" in the JSON.
 
     \b
     Examples:
@@ -41,17 +45,18 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
       pycudnnrnn layout lstm 2 128 40 --direction bidirectional --output a.svg
       pycudnnrnn layout gru 1 76 300 --json | jq '.regions[].offset'
       pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --queried
+      pycudnnrnn layout --spec "$(cat spec.json)"
     """  # noqa: D301  click reads the \b
     if output is not None and output.suffix not in {".png", ".svg", ".pdf"}:
         raise click.UsageError(f"--output has to end in .png, .svg or .pdf, got {output.name!r}")
     predicted = arithmetic_layout(spec)
-    asked = ops.from_spec(spec).layout("cuda") if queried else None
+    asked, how = _asked(spec) if queried else (None, {})
     if output is not None:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
 
         plot.draw_layout(asked or predicted, output, title=repr(spec), expected=asked and predicted)
     if as_json:
-        echo_json(_report(spec, predicted, asked))
+        echo_json(_report(spec, predicted, asked, how))
         return
     out = console()
     nbytes = predicted.size * spec.dtype.itemsize
@@ -61,8 +66,11 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     rows: list[list[Any]] = [[cells[i] for i in SHOWN] for cells in map(row, predicted.regions)]
     if asked is not None:
         different = differences(predicted, asked)
-        verdict = f"{len(different)} regions differ" if different else "equal"
-        out.say(f"asked of cuDNN: {asked.size:,} elements; {verdict}")
+        count = len(different.keys() - {"size"})
+        verdict = f"{count} regions differ" if count else "the size differs" if different else "equal"
+        out.say(f"asked of cuDNN {how['cudnn']} {how['asked']}: {asked.size:,} elements; {verdict}")
+        if how["why"]:
+            out.say(f"  {how['why']}")
         columns += ["cuDNN's offset", ""]
         rows = [cells + _compared(r, different) for cells, r in zip(rows, predicted.regions, strict=True)]
     print_table(out, columns, rows)
@@ -70,18 +78,29 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
         out.say(f"drawn: {output}")
 
 
-def _compared(region: Region, different: dict[Any, Region | None]) -> list[Any]:
+def _asked(spec: RNNSpec) -> tuple[ParamLayout, dict[str, Any]]:
+    """Return cuDNN's layout, and how it was asked: on the GPU, or in a child process and why not on a GPU."""
+    try:
+        engine = engine_for("cuda")
+    except (EngineError, MissingDependencyError) as error:
+        asked, version = query(spec)
+        return asked, {"cudnn": version_text(version), "asked": "without a GPU", "why": str(error)}
+    version = libcudnn.load().version
+    return engine.layout(spec), {"cudnn": version_text(version), "asked": f"on {engine.device}", "why": None}
+
+
+def _compared(region: Region, different: Differences) -> list[Any]:
     if region.key not in different:
         return [f"{region.offset:,}", "="]
-    other = different[region.key]
+    other = different[region.key][1]
     return ["none" if other is None else f"{other.offset:,}", Text("≠ differs", style="bold red")]
 
 
-def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None) -> dict[str, Any]:
+def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None, how: dict[str, Any]) -> dict[str, Any]:
     report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
     if asked is not None:
-        found = [list(key) for key in differences(predicted, asked)]
-        report["queried"] = {**_described(spec, asked), "equal": asked == predicted, "differences": found}
+        found = [list(key) for key in differences(predicted, asked) if key != "size"]
+        report["queried"] = {**how, **_described(spec, asked), "equal": asked == predicted, "differences": found}
     return report
 
 

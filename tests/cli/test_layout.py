@@ -1,12 +1,14 @@
 """`pycudnnrnn layout`: the table, the JSON and the picture of any spec."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 from hypothesis import given
 
+from pycudnnrnn.errors import version_text
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.spec import DType, RNNSpec
 from pycudnnrnn.testing.strategies import specs
@@ -32,6 +34,9 @@ def test_every_spec_can_be_said_and_comes_back_as_json(run, spec):
     report = json.loads(out)
     found = RNNSpec.from_json(json.dumps(report["spec"]))
     assert found == spec.replace(dropout=0.0, seed=0, math_type=None, compute_dtype=None)
+    assert json.loads(run("layout", "--spec", spec.to_json(), "--json")[1]) == report | {
+        "spec": json.loads(spec.to_json())
+    }
     layout = arithmetic_layout(spec)
     assert (report["size"], report["nbytes"]) == (layout.size, layout.size * spec.dtype.itemsize)
     for found, region in zip(report["regions"], layout.regions, strict=True):
@@ -69,6 +74,12 @@ def test_a_layout_in_python_prints_the_same_rows(run):
     ("arguments", "code", "text"),
     [
         (["gru", "1", "8", "4", "--input-mode", "skip_input"], 2, "input_size == num_units"),
+        (["gru", "1", "8"], 2, "Missing argument 'INPUT_SIZE', or --spec for all of them"),
+        ([], 2, "Missing argument 'MODE'"),
+        (["--spec", "{}"], 2, "schema"),
+        (["--spec", "lstm"], 2, "a JSON object written by RNNSpec.to_json"),
+        (["gru", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "--spec has the whole spec: leave out MODE"),
+        (["--dtype", "float32", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "leave out DTYPE"),
         (["lstm", "1", "8", "4", "--cell-clip", "big"], 2, "neither a number"),
         (["lstm", "1", "8", "4", "--output", "a.bmp"], 2, "end in .png, .svg or .pdf, got 'a.bmp'"),
         (["lstm", "1", "8", "4", "--output", "nowhere/a.png"], 1, "nowhere/a.png"),
@@ -84,10 +95,24 @@ def test_it_ends_with_an_exit_code_and_one_line(run, tmp_path, arguments, code, 
         assert len(err.splitlines()) == 1
 
 
-def test_without_a_gpu_asking_cudnn_is_an_error_in_one_line():
+def _without_cupy(*arguments, **environment):
     code = "import sys; sys.modules['cupy'] = None; from pycudnnrnn.cli import main; main()"
-    command = [sys.executable, "-c", code, "layout", "lstm", "1", "8", "4", "--queried"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code, "layout", "lstm", "1", "8", "4", "--queried", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+
+
+def test_without_a_gpu_libcudnn_itself_is_asked_and_the_output_tells_which_and_why(lib):
+    version = version_text(lib.version)
+    done = _without_cupy()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"asked of cuDNN {version} without a GPU: 448 elements; equal\n  a CUDA device needs CuPy" in done.stdout
+    report = json.loads(_without_cupy("--json").stdout)["queried"]
+    assert (report["cudnn"], report["asked"], report["equal"]) == (version, "without a GPU", True)
+    assert report["why"].startswith("a CUDA device needs CuPy")
+
+
+def test_without_a_libcudnn_asking_it_is_an_error_in_one_line():
+    done = _without_cupy(PYCUDNNRNN_LIBRARY="/nowhere/libcudnn.so.9")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "pip install cupy-cuda13x, or," in done.stderr
+    assert "names no file: '/nowhere/libcudnn.so.9'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -14,9 +14,10 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engine_module
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.spec import TIME_MAX
-from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
+from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run, run_on
 
@@ -79,7 +80,7 @@ def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem
 @given(problems(specs(max_layers=2), least_length=1), st.integers(0, 2**16))
 def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, seed):
     """The layout is asked for: params moved there compute the same, and the gradient comes back in that layout."""
-    permuted = PermutedLayoutEngine(seed)
+    permuted = ShuffledEngine(seed)
     played, engine, device = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
@@ -87,6 +88,32 @@ def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, see
     assert engine.layout(problem.spec) == permuted.layout(problem.spec)
     assert_equal(run_on(device, moved), expected)
     assert not played.complaints
+
+
+def test_a_problem_moves_to_a_device_and_back_with_its_params_in_that_devices_layout(play):
+    _, _, device = play(engine=ShuffledEngine(3))
+    use_host_cupy(device)
+    problem = make_problem(LSTM, 3, 2, [3, 1], seed=0)
+    moved = problem.to("cuda:0")
+    assert len(moved.params) == LSTM.params_size("cuda:0") != len(problem.params)
+    assert moved.to("cpu") == problem != moved
+    assert np.array_equal(host(moved.x), problem.x)
+    assert repr(moved) == f"{problem!r}.to('cuda:0')"
+
+
+def test_the_layout_on_the_stand_in_is_the_one_that_the_real_library_reports(play):
+    class Recorder:
+        def __init__(self, dll):
+            self.dll, self.asked = dll, set()
+
+        def __getitem__(self, name):
+            self.asked.add(name)
+            return self.dll[name]
+
+    played, engine, _ = play()
+    played.real = Recorder(played.real)
+    assert engine.layout(LSTM.spec) == LSTM.layout()
+    assert played.real.asked == {"cudnnGetRNNWeightSpaceSize", "cudnnGetRNNWeightParams"}
 
 
 @examples(100)
