@@ -6,6 +6,7 @@ import dataclasses
 import io
 import re
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -82,6 +83,22 @@ class FileOrCheckpoint(click.Path):
         return path if path.is_dir() or _paths.is_tensorflow(path) else super().convert(value, param, ctx)
 
 
+def suffix_of(path: Path) -> str:
+    """Return the suffix that stands for a file's format: the file's own, or for any other one that of its content."""
+    if path.suffix in FILE_FORMATS or not path.is_file():
+        return path.suffix
+    with Source(path) as source:
+        head = source.read(8)
+        source.seek(0)
+        names = zipfile.ZipFile(source).namelist() if zipfile.is_zipfile(source) else []
+    contents = {
+        ".keras": "config.json" in names,
+        ".pt": any(name.endswith("/data.pkl") for name in names) or head[:2] == b"\x80\x02",
+        ".h5": head == b"\x89HDF\r\n\x1a\n",
+    }
+    return next((suffix for suffix, is_it in contents.items() if is_it), path.suffix)
+
+
 def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:
     """Return the bytes of a file, or None for a TensorFlow checkpoint.
 
@@ -145,6 +162,11 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
         what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
         how = "torch.save(model.state_dict(), path) writes one"
+        if "TorchScript" in str(error):
+            what, how = (
+                "it is a TorchScript archive",
+                f"torch.save(torch.jit.load({path.name!r}).state_dict(), path) writes one",
+            )
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
     return FileWeights(found, {})
 

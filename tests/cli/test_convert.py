@@ -51,7 +51,7 @@ def test_a_part_of_an_onnx_model_is_taken_by_the_names_of_its_nodes(run, tmp_pat
     code, _, err = run("whole.onnx", "part.pt", "-s", "nodes=layer_1,layer_2", "--force")
     assert (code, "nodes 'layer_2': no such RNN node among ['layer_0', 'layer_1']" in err) == (1, True)
     code, _, err = run("part.pt", "part.onnx", "-s", "nodes=layer_1")
-    assert (code, "a key of prefix, nonlinearity" in err) == (2, True)
+    assert (code, "a key of prefix, layers, nonlinearity" in err) == (2, True)
 
 
 def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tmp_path):
@@ -193,7 +193,8 @@ def test_the_only_rnn_of_a_file_needs_no_prefix_and_one_of_two_does(run, model, 
     two = {f"{name}.{key}": torch.from_numpy(array) for name in "ab" for key, array in model.items()}
     torch.save(two, tmp_path / "two.pt")
     code, _, err = run("two.pt", "n.onnx")
-    assert (code, "there is an RNN under the prefix 'a.', 'b.'" in err) == (1, True)
+    listed = "prefix='{}.' (LSTM 3 -> 4, 2 layers, bidirectional, float32)"
+    assert (code, f"choose one: {listed.format('a')}, {listed.format('b')}" in err) == (1, True)
     assert run("model.pt", "n.onnx", "-s", "prefix=decoder")[0] == 1, "a prefix that was given is not replaced"
     assert not (tmp_path / "n.onnx").exists()
 
@@ -213,6 +214,42 @@ def test_a_whole_pickled_module_is_refused_with_what_writes_its_weights(run, tmp
     assert "torch.nn.modules.rnn.LSTM is in it, too; torch.save(model.state_dict(), path) writes one" in err
     torch.save(torch.nn.LSTM(3, 4).state_dict(), tmp_path / "whole.pt")
     assert run("whole.pt", "out.safetensors", "--to", "pytorch")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "pytorch_model.bin", "old"])
+def test_a_file_of_torchs_is_known_by_its_content(run, model, tmp_path, name):
+    """Lightning writes .ckpt, with the state dict in another dict. Hugging Face writes .bin."""
+    saved = {"state_dict": torch.load(tmp_path / "model.pt"), "epoch": 1}
+    torch.save(saved, tmp_path / name, _use_new_zipfile_serialization=name != "old")
+    code, out, err = run(name, "m.pt", "--verify")
+    assert (code, err, "note: read with -s prefix=lstm.: it is the only RNN in the file" in out) == (0, "", True)
+    tensors = torch.load(tmp_path / "m.pt")
+    equal_dicts({key: tensor.numpy() for key, tensor in tensors.items()}, model)
+    (tmp_path / "no.bin").write_bytes(b"anything at all")
+    assert run("no.bin", "n.pt")[0] == 2
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_torchscript_archive_is_refused_with_the_line_that_writes_its_weights(run, tmp_path):
+    torch.jit.save(torch.jit.script(torch.nn.LSTM(3, 4)), tmp_path / "script.pt")
+    code, _, err = run("script.pt", "m.pt")
+    line = "torch.save(torch.jit.load('script.pt').state_dict(), path)"
+    assert (code, f"it is a TorchScript archive; {line} writes one" in err) == (1, True)
+    eval(line, {"torch": torch, "path": "plain.pt"})
+    assert run("plain.pt", "m.pt")[0] == 0
+
+
+def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
+    cells = torch.nn.ModuleDict({"one": torch.nn.LSTMCell(3, 4), "back": torch.nn.LSTMCell(3, 4)})
+    torch.save(cells.state_dict(), tmp_path / "cells.pt")
+    code, _, err = run("cells.pt", "m.pt")
+    assert (code, "choose one: prefix='one.' (LSTM 3 -> 4, float32), prefix='back.'" in err) == (1, True)
+    assert run("cells.pt", "m.pt", "-s", "layers=one+back", "--verify")[0] == 0
+    two = torch.load(tmp_path / "m.pt")
+    assert torch.equal(two["weight_hh_l0_reverse"], cells.back.weight_hh)
+    torch.save({f"a.{key}": value for key, value in cells.one.state_dict().items()}, tmp_path / "one.pt")
+    code, out, _ = run("one.pt", "m.pt", "--force")
+    assert (code, "note: read with -s prefix=a.: it is the only RNN in the file" in out) == (0, True)
 
 
 def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_path, recwarn):
@@ -274,13 +311,17 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
+        (
+            ["model.pt", "m.onnx", "-s", "prefix=decoder"],
+            1,
+            "there is no RNN under 'decoder.'; choose one: prefix='lstm.'",
+        ),
         (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 2, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.h5"], 2, "a name that ends in '.weights.h5'"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
         (["model.pt", "m.safetensors"], 2, "pass --to"),
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),
-        (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, nonlinearity"),
+        (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, layers, nonlinearity"),
         (["model.pt", "m.onnx", "-t", "prefix"], 2, "KEY=VALUE"),
         (["--help"], 0, "Nothing in a file is run"),
     ],

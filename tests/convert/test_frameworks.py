@@ -75,6 +75,8 @@ def reading(framework, spec):
         "pytorch": {"nonlinearity": "relu"}, "keras": {"activation": "relu"},
         "onnx": {"activations": ["Relu"] * spec.num_dirs},
     }  # fmt: skip
+    if framework == "pytorch" and spec.mode == "rnn_tanh":
+        return {"nonlinearity": "tanh"}
     return words[framework] if spec.mode == "rnn_relu" else {}
 
 

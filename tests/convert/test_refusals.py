@@ -45,7 +45,11 @@ READ = {
         (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
         (torch(bias_ih_l0=np.ma.masked_equal(f4(16), 1)), {}, "'bias_ih_l0': cannot be read as an array"),
         (torch(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
-        (torch(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
+        (
+            torch(),
+            {"prefix": "decoder"},
+            "prefix: there is no RNN under 'decoder.'; choose one: prefix='' (LSTM 3 -> 4, 2 layers",
+        ),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
     ],
@@ -243,8 +247,10 @@ def test_a_missing_prefix_and_a_wrong_one_name_those_that_are_there(framework, g
     arrays = module.from_canonical(C, prefix=whole) | {"other": np.ones(2)}
     with pytest.raises(ConvertError) as caught:
         module.to_canonical(arrays, prefix=given)
-    assert str(caught.value).endswith(f"; there is an RNN under the prefix {whole!r}")
-    assert ("there is no key under the prefix 'elsewhere" in str(caught.value)) == bool(given)
+    assert f"; choose one: prefix={whole!r}" in str(caught.value)
+    assert ("there is no RNN under 'elsewhere" in str(caught.value)) == bool(given)
+    assert caught.value.choices == ({"prefix": whole},)
     arrays |= module.from_canonical(C, prefix="second-")
-    with pytest.raises(ConvertError, match=f"under the prefix '{whole}', 'second-'$"):
+    with pytest.raises(ConvertError, match=r"choose one: prefix=.*, prefix='second-'") as caught:
         module.to_canonical(arrays, prefix=given)
+    assert caught.value.choices == ({"prefix": whole}, {"prefix": "second-"})

@@ -37,7 +37,8 @@ def test_converting_imports_no_framework():
 import sys
 import numpy as np
 from pycudnnrnn import convert
-c = convert.pytorch.to_canonical({"weight_ih_l0": np.ones((4, 3)), "weight_hh_l0": np.ones((4, 4))})
+arrays = {"weight_ih_l0": np.ones((4, 3)), "weight_hh_l0": np.ones((4, 4))}
+c = convert.pytorch.to_canonical(arrays, nonlinearity="tanh")
 for name in ("keras", "onnx", "gluon", "chainer", "tensorflow", "flax"):
     getattr(convert, name).from_canonical(c)
 heavy = {"torch", "jax", "keras", "flax", "equinox", "onnx", "onnxruntime", "h5py", "tensorflow", "click", "rich"}

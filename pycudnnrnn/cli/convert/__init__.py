@@ -45,9 +45,9 @@ def convert(
 ) -> None:  # fmt: skip
     """Convert RNN weights from one framework's file to another's.
 
-    Formats: .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx. SRC may also be a .h5
-    or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its prefix or its folder
-    works, too.
+    Formats: .pt (a state dict of tensors, no code; as SRC under any name), .safetensors, .weights.h5 (Keras) and .onnx.
+    SRC may also be a .h5 or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its
+    prefix or its folder works, too.
 
     Only the RNN is converted: a Dense layer or an embedding beside it stays behind.
 
@@ -114,12 +114,13 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     may_be = given == "tensorflow" or (reads and given is None)
     if may_be and (path.is_dir() or is_tensorflow(path) if reads else path.suffix not in formats):
         return _files.INDEX, "tensorflow"
-    if path.suffix not in formats:
+    suffix = _files.suffix_of(path) if reads else path.suffix
+    if suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
-    usual = _files.FILE_FORMATS[path.suffix].framework
+    usual = _files.FILE_FORMATS[suffix].framework
     if given and usual and given != usual:
-        raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
-    return path.suffix, given or usual
+        raise click.UsageError(f"a {suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
+    return suffix, given or usual
 
 
 def open_source(
@@ -146,14 +147,16 @@ def open_source(
 
 
 def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], given: dict[str, Any]) -> Canonical:
-    """Convert arrays. Without a prefix, take the only RNN among them, and name its prefix in a warning."""
+    """Convert arrays. If the error offers only one choice, take it, and name it in a warning."""
     try:
         return to_canonical(arrays, **given)
     except ConvertError as error:
-        if "prefix" in given or len(error.prefixes) != 1:
+        if len(error.choices) != 1 or not given.keys().isdisjoint({"prefix", "layers"}):
             raise
-        warnings.warn(f"read with -s prefix={error.prefixes[0]}: it is the only RNN in the file", stacklevel=1)
-        return to_canonical(arrays, **given, prefix=error.prefixes[0])
+        (choice,) = error.choices
+        text = ", ".join(f"-s {key}={value}" for key, value in choice.items())
+        warnings.warn(f"read with {text}: it is the only RNN in the file", stacklevel=1)
+        return to_canonical(arrays, **given, **choice)
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
@@ -184,7 +187,8 @@ def value_of(annotation: str, text: str) -> Any:
     if "bool" in kinds and word in {"true", "false"}:
         return word == "true"
     if any(kind.startswith("Sequence[") for kind in kinds):
-        return text.split(",")
+        names = text.split(",")
+        return [tuple(n.split("+")) if "tuple[" in annotation and "+" in n else n for n in names]
     if "float" in kinds:
         with contextlib.suppress(ValueError):
             return float(text)
