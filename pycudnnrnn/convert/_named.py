@@ -122,11 +122,13 @@ class Named:
             self.refuse(key, f"expecting {' or '.join(map(str, ranks))} axes with elements, got shape {found}")
         return found
 
-    def size(self, key: str, rank: int) -> tuple[tuple[int, ...], str]:
-        """Return the shape and the dtype of an array in a list; zeros if it has another rank or is missing."""
-        value = self._all.get(key)
-        shape = tuple(getattr(value, "shape", ()))
-        return shape if len(shape) == rank else (0,) * rank, str(getattr(value, "dtype", "")).removeprefix("torch.")
+    def shape_of(self, key: str) -> tuple[int, ...]:
+        """Return the shape of whatever is under a key, unchecked; () if there is nothing."""
+        return tuple(getattr(self._all.get(key), "shape", ()))
+
+    def dtype_of(self, key: str) -> str:
+        """Return the name of the dtype of whatever is under a key, or ""."""
+        return str(getattr(self._all.get(key), "dtype", "")).removeprefix("torch.")
 
     def take(self, key: str, *shape: int) -> Array:
         """Return an array of this shape, once.

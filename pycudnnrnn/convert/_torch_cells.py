@@ -127,11 +127,11 @@ def _stacks_in(named: Named, cells: list[Cell]) -> list[Stack]:
     stacks = []
     for prefix, own in stacks_of(cells).items():
         keys = min(own, key=lambda cell: (cell.layer, cell.backward)).keys
-        (rows, inputs), dtype = named.size(keys.get("weight_ih", ""), 2)
-        units = named.size(keys.get("weight_hr", keys.get("weight_hh", "")), 2)[0][1]
+        W, R = keys.get("weight_ih", ""), keys.get("weight_hr", keys.get("weight_hh", ""))
+        rows, inputs, _, units = (*named.shape_of(W), *named.shape_of(R), 0, 0, 0, 0)[:4]
         kind = _MODES.get(rows // units if units and rows % units == 0 else 0, "incomplete")
         layers, sides = 1 + max(cell.layer for cell in own), len({cell.backward for cell in own})
-        stacks.append(Stack({"prefix": prefix}, kind, inputs, units, layers, sides, dtype))
+        stacks.append(Stack({"prefix": prefix}, kind, inputs, units, layers, sides, named.dtype_of(W)))
     return stacks
 
 

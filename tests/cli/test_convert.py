@@ -188,7 +188,7 @@ class Evil:
 def test_the_only_rnn_of_a_file_needs_no_prefix_and_one_of_two_does(run, model, tmp_path):
     code, out, err = run("model.pt", "m.safetensors", "--to", "pytorch")
     assert (code, err) == (0, "")
-    assert "note: read with -s prefix=lstm.: it is the only RNN in the file" in out
+    assert "note: read with -s prefix=lstm.: the only RNN that was found" in out
     equal_dicts(dict(sorted(load_file(tmp_path / "m.safetensors").items())), dict(sorted(model.items())))
     two = {f"{name}.{key}": torch.from_numpy(array) for name in "ab" for key, array in model.items()}
     torch.save(two, tmp_path / "two.pt")
@@ -222,7 +222,7 @@ def test_a_file_of_torchs_is_known_by_its_content(run, model, tmp_path, name):
     saved = {"state_dict": torch.load(tmp_path / "model.pt"), "epoch": 1}
     torch.save(saved, tmp_path / name, _use_new_zipfile_serialization=name != "old")
     code, out, err = run(name, "m.pt", "--verify")
-    assert (code, err, "note: read with -s prefix=lstm.: it is the only RNN in the file" in out) == (0, "", True)
+    assert (code, err, "note: read with -s prefix=lstm.: the only RNN that was found" in out) == (0, "", True)
     tensors = torch.load(tmp_path / "m.pt")
     equal_dicts({key: tensor.numpy() for key, tensor in tensors.items()}, model)
     (tmp_path / "no.bin").write_bytes(b"anything at all")
@@ -249,7 +249,7 @@ def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
     assert torch.equal(two["weight_hh_l0_reverse"], cells.back.weight_hh)
     torch.save({f"a.{key}": value for key, value in cells.one.state_dict().items()}, tmp_path / "one.pt")
     code, out, _ = run("one.pt", "m.pt", "--force")
-    assert (code, "note: read with -s prefix=a.: it is the only RNN in the file" in out) == (0, True)
+    assert (code, "note: read with -s prefix=a.: the only RNN that was found" in out) == (0, True)
 
 
 def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_path, recwarn):

@@ -97,15 +97,19 @@ READ = {
     ],
     "tensorflow": [
         (two_of("tensorflow", **{CELL + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
-        (two_of("tensorflow", **{CELL + "w_f_diag": f4(4)}), {}, "w_f_diag': unexpected"),
+        (two_of("tensorflow", **{CELL + "w_f_diag": f4(4)}), {}, "w_f_diag': is a peephole"),
         (two_of("tensorflow"), {"forget_bias": 1.0}, "cudnn_compatible_lstm_cell adds nothing"),
         ({name.replace(*APART): a for name, a in OWN_LSTM.items()}, {}, "each direction has layers of its own"),
-        (OWN_LSTM | {"rnn/lstm_cell/bias": f4(16)}, {}, "of another RNN than"),
+        (OWN_LSTM | {"rnn/lstm_cell/kernel": f4(7, 16)}, {}, "the names do not contain the order of these layers"),
         ({n: a for n, a in two_of("tensorflow").items() if CELL in n}, {}, "of 2 cells by their numbers, number 0"),
         (OWN_LSTM, {"forget_bias": np.inf}, "expecting a finite number"),
         (TFS_GRU, {}, "its reset gate comes before the product"),
         (written("tensorflow", "rnn_tanh"), {}, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu"),
-        (two_of("tensorflow", **{"rnn/basic_rnn_cell/kernel": f4(7, 4)}), {}, "one kind of cell"),
+        (
+            two_of("tensorflow", **{CELL.replace("1/cudnn_compatible_lstm", "2/basic_rnn") + "kernel": f4(8, 4)}),
+            {},
+            "expecting one kind of cell, got basic_rnn_cell, cudnn_compatible_lstm_cell",
+        ),
     ],
 }
 

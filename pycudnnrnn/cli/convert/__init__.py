@@ -155,7 +155,7 @@ def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], g
             raise
         (choice,) = error.choices
         text = ", ".join(f"-s {key}={value}" for key, value in choice.items())
-        warnings.warn(f"read with {text}: it is the only RNN in the file", stacklevel=1)
+        warnings.warn(f"read with {text}: the only RNN that was found", stacklevel=1)
         return to_canonical(arrays, **given, **choice)
 
 
