@@ -172,7 +172,7 @@ def _read_torch(path: Path, _: object) -> FileWeights:
 
 
 def _read_keras(path: Path, _: object) -> FileWeights:
-    return FileWeights((keras_files.read_keras if path.suffix == ".keras" else keras_files.read_h5)(path), {})
+    return FileWeights(keras_files.read(path), {})
 
 
 def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:

@@ -107,16 +107,15 @@ def listed_layers(framework: str, cells: Sequence[Cell], layers: Any, stacks: It
 
 
 def check_layers(framework: str, layers: Any) -> None:
-    """Check that this is a list of names, or of pairs of names.
+    """Check that this is a list of names, or of pairs of names, or None.
 
     Raises:
         ConvertError: it is not.
     """
     entries = layers if isinstance(layers, (list, tuple)) else ()
     pairs = [[entry] * 2 if isinstance(entry, str) else entry for entry in entries]
-    if not pairs or not all(
-        isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_name, pair)) for pair in pairs
-    ):
+    right = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_name, pair)) for pair in pairs)
+    if layers is not None and not (pairs and right):
         what = "a list of names, or of pairs (forward, backward) of names"
         raise ConvertError(framework, "layers", f"expecting {what}, got {shorten(layers)}")
 
@@ -142,4 +141,8 @@ def nearest(named: Named) -> str:
     """Describe the keys that look most like those of an RNN, for the error when there is none."""
     near = [key for key in named if any(word in key.lower() for word in ("_hh", "recurrent", "lstm", "gru", "rnn"))]
     near = near or [key for key in named if "kernel" in key or "weight" in key] or list(named)
-    return f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}"
+    keras = named.framework != "keras" and any("recurrent_kernel" in key for key in near)
+    hint = "; these are Keras's names, which convert.keras reads (--from keras on the command line)" if keras else ""
+    return (
+        f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}{hint}"
+    )

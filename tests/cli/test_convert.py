@@ -274,7 +274,7 @@ def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("m.h5", "cannot be read as HDF5"), ("m.keras", "cannot be read as a .keras file"),
+        ("m.h5", "cannot be read as a file of Keras"), ("m.keras", "cannot be read as a file of Keras"),
         ("m.onnx", "is not a readable ONNX model"), ("m.safetensors", "format: not a safetensors file"),
         ("outside.onnx", "keeps its data in another file"),
     ],

@@ -96,6 +96,21 @@ def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target, more):
     assert (code, "exists: --force overwrites it" in err) == (2, True)
 
 
+def test_a_checkpoint_of_kerass_variables_is_read_as_keras(run, tmp_path):
+    """tf.keras in TF 1's graphs, and the object-based checkpoints of TF 2."""
+    c = random_canonical(RNNSpec("gru", 1, 3, 5, dtype="float32"), 0)
+    arrays = {name.rpartition("/")[2]: array for name, array in convert.keras.from_canonical(c).items()}
+    for path in ("gru/{}", "layer_with_weights-0/cell/{}/.ATTRIBUTES/VARIABLE_VALUE"):
+        write_bundle(tmp_path / "m", {path.format(name): array for name, array in arrays.items()})
+        code, out, _ = run("convert", "m", "n.safetensors", "--from", "keras", "--to", "keras", "--force")
+        assert (code, "note: the arrays do not contain how their layers were made" in out) == (0, True)
+        code, _, err = run("convert", "m.index", "n.pt", "--force")
+        assert (code, "these are Keras's names, which convert.keras reads (--from keras on the command" in err) == (
+            1,
+            True,
+        )
+
+
 def test_a_checkpoint_is_of_no_other_framework(run, arrays):
-    assert run("convert", "model.ckpt-7", "m.pt", "--from", "keras")[0] == 2
+    assert run("convert", "model.ckpt-7", "m.pt", "--from", "pytorch")[0] == 2
     assert run("convert", "model.ckpt-7.index", "m.index", "--to", "keras")[0] == 2

@@ -50,7 +50,7 @@ print(sorted(heavy & sys.modules.keys()))
 
 def test_a_missing_extra_is_named(monkeypatch):
     c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
-    calls = {"h5py": lambda: convert.keras.read_h5("x.h5"), "onnx": lambda: convert.onnx.to_model(c)}
+    calls = {"h5py": lambda: convert.keras.read("x.h5"), "onnx": lambda: convert.onnx.to_model(c)}
     for package, call in calls.items():
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(ImportError, match=r"pip install '\.\[convert\]'"):

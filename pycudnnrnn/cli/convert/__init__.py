@@ -111,9 +111,9 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
     reads = which == "SRC"
     formats = [end for end, own in _files.FILE_FORMATS.items() if reads or own.image or end == _files.INDEX]
-    may_be = given == "tensorflow" or (reads and given is None)
+    may_be = given == "tensorflow" or (reads and given in {None, "keras"})
     if may_be and (path.is_dir() or is_tensorflow(path) if reads else path.suffix not in formats):
-        return _files.INDEX, "tensorflow"
+        return _files.INDEX, given or "tensorflow"
     suffix = _files.suffix_of(path) if reads else path.suffix
     if suffix not in formats:
         raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
