@@ -19,8 +19,13 @@ from pycudnnrnn._checks import needs
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _bundle, _models, _paths
 from pycudnnrnn.checkpoint import _file as checkpoint_file
+from pycudnnrnn.convert import _torch_cells
+from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.convert.keras import files as keras_files
+from pycudnnrnn.convert.keras.used import stacks as keras_stacks
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
+from pycudnnrnn.convert.onnx.model import stacks as onnx_stacks
+from pycudnnrnn.convert.tensorflow.variables import stacks as tensorflow_stacks
 from pycudnnrnn.errors import PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
@@ -97,6 +102,28 @@ def suffix_of(path: Path) -> str:
         ".h5": head == b"\x89HDF\r\n\x1a\n",
     }
     return next((suffix for suffix, is_it in contents.items() if is_it), path.suffix)
+
+
+def rnns_in(path: Path) -> tuple[str, int, list[Stack]]:
+    """Return the framework of a file, the number of its arrays (of an ONNX model of its nodes), and its RNNs.
+
+    Raises:
+        PycudnnrnnError: it cannot be read.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".onnx":
+        model = _load_onnx(path)
+        return "onnx", len(model.graph.node), onnx_stacks(model)
+    framework = FILE_FORMATS[suffix].framework
+    arrays = FILE_FORMATS[suffix].read(path, None).arrays
+    return framework, count_arrays(arrays), STACKS[framework](arrays)
+
+
+def count_arrays(arrays: Any) -> int:
+    """Return the number of arrays in a dict and in the dicts in it."""
+    if isinstance(arrays, dict):
+        return sum(map(count_arrays, arrays.values()))
+    return hasattr(arrays, "shape")
 
 
 def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:
@@ -205,14 +232,17 @@ def _read_safetensors(path: Path, _: object) -> FileWeights:
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
+    return FileWeights(*read_nodes(_load_onnx(path), nodes))
+
+
+def _load_onnx(path: Path) -> Any:
     onnx = onnx_package()
     with Source(path) as source:
         image = source.whole(ONNX_MAX)
     try:
-        model = onnx.load_model_from_string(image)
+        return onnx.load_model_from_string(image)
     except Exception as error:  # protobuf's exceptions have no common base class
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return FileWeights(*read_nodes(model, nodes))
 
 
 def _torch(purpose: str) -> Any:
@@ -220,6 +250,9 @@ def _torch(purpose: str) -> Any:
         import torch  # noqa: PLC0415
     return torch
 
+
+STACKS: Final = {"pytorch": _torch_cells.stacks, "keras": keras_stacks, "tensorflow": tensorflow_stacks}
+"""The RNNs among named arrays, by framework."""
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),

@@ -30,6 +30,7 @@ class Stack(NamedTuple):
     """A stack of cells, or a single cell, and the keywords of `to_canonical` that choose it."""
 
     keywords: dict[str, Any]
+    num_arrays: int
     kind: str
     input_size: int
     num_units: int

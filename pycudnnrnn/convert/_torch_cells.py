@@ -131,7 +131,8 @@ def _stacks_in(named: Named, cells: list[Cell]) -> list[Stack]:
         rows, inputs, _, units = (*named.shape_of(W), *named.shape_of(R), 0, 0, 0, 0)[:4]
         kind = _MODES.get(rows // units if units and rows % units == 0 else 0, "incomplete")
         layers, sides = 1 + max(cell.layer for cell in own), len({cell.backward for cell in own})
-        stacks.append(Stack({"prefix": prefix}, kind, inputs, units, layers, sides, named.dtype_of(W)))
+        count = sum(len(cell.keys) for cell in own)
+        stacks.append(Stack({"prefix": prefix}, count, kind, inputs, units, layers, sides, named.dtype_of(W)))
     return stacks
 
 

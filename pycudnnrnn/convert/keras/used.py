@@ -8,12 +8,13 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._text import warn
-from pycudnnrnn.convert._cells import check_layers, nearest
+from pycudnnrnn.convert._cells import Stack, check_layers, nearest
 from pycudnnrnn.convert._named import Named, some
-from pycudnnrnn.convert._stack import CellKeys, find_cells, group_cells, is_under
+from pycudnnrnn.convert._stack import CellKeys, find_cells, group_cells, is_under, layer_names
 from pycudnnrnn.convert.keras.config import (
     Layer,
     Settings,
+    config_of,
     inside,
     layers_of_cells,
     model_of,
@@ -99,6 +100,27 @@ def used_cells(named: Named, config: Any, layers: Any) -> Used:
     cells = [cell for path in paths for cell in file.cells_of(path)]
     named.keep_only({key for cell in cells for key in cell.keys.values()}.__contains__)
     return Used(cells, 1 + (file.recurrent[paths[0]].kind == "Bidirectional"), settings)
+
+
+def stacks(arrays: Any) -> list[Stack]:
+    """Return the recurrent layers of a file of Keras, each for itself, for a list to choose from."""
+    named = Named("keras", arrays)
+    recurrent = _recurrent_paths(named)
+    cells = [cell for cell in group_cells(named, split_name) if cell.path in recurrent]
+    if (config := config_of(arrays)) is not None:
+        file = _File(cells, config)
+        names, groups = list(short_names(file.cells).values()), list(file.cells.values())
+    else:
+        names = layer_names([cell.path for cell in cells])
+        groups = [[cell for cell in cells if is_under(cell.path, name) or not name] for name in names]
+    listed = []
+    for name, own in zip(names, groups, strict=True):
+        (inputs, columns), (U, *_) = ((*named.shape_of(own[0].key(variable)), 0, 0)[:2] for variable in VARIABLES[:2])
+        kind = {4: "LSTM", 3: "GRU", 1: "SimpleRNN"}.get(columns // U if U else 0, "incomplete")
+        num_dirs = 1 + any(map(_is_backward, own))
+        sizes = sum(len(cell.keys) for cell in own), kind, inputs, U, len(own) // num_dirs, num_dirs
+        listed.append(Stack({"layers": [name]}, *sizes, named.dtype_of(own[0].key("kernel"))))
+    return listed
 
 
 def _cells_by_name(named: Named, layers: Any) -> Used:

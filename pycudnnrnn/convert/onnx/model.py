@@ -8,6 +8,7 @@ import numpy as np
 
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
+from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.convert.onnx.call import check_call_inputs
 from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
 from pycudnnrnn.errors import ConvertError
@@ -67,6 +68,17 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
                     raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
                 arrays[f"{k}/{key}"] = array
     return arrays, settings[0]
+
+
+def stacks(model: Any) -> list[Stack]:
+    """Return the RNN nodes of a model, for a list to choose from."""
+    graph = Graph(onnx_package(), model)
+    listed = []
+    for node in graph.rnns:
+        W, R = (graph.constant(name) for name in node.input[1:3])
+        D, _, I, U, dtype = (1, 0, 0, 0, "?") if W is None or R is None else (*W.shape, R.shape[-1], W.dtype.name)
+        listed.append(Stack({"nodes": [str(node.name)]}, 1, str(node.op_type), I, U, 1, D, dtype))
+    return listed
 
 
 def _all_nodes(graph: Graph, producer: str) -> list[Any]:

@@ -113,7 +113,8 @@ def _stacks_in(named: Named, by_scope: dict[str, TFCell]) -> list[Stack]:
             if above.count(first.above) > 1 or first.above[-1:].isalnum() or first.above.endswith("_")
             else first.above
         )
-        listed.append(Stack({"prefix": prefix}, first.kind, *sizes, *counts, named.dtype_of(kernel)))
+        number = sum(len(cell.names) for cell in own)
+        listed.append(Stack({"prefix": prefix}, number, first.kind, *sizes, *counts, named.dtype_of(kernel)))
     return listed
 
 
