@@ -63,8 +63,8 @@ class FileFormat(NamedTuple):
     read: Callable[[Path, list[str] | None], FileWeights]
     """Reads a file; of an ONNX model the nodes that are named, or all."""
 
-    image: Callable[[dict[str, Any], str, Any], bytes] | None = None
-    """Returns the bytes of a file of arrays, their framework and their `Canonical`; None if it can only be read."""
+    image: Callable[[dict[str, Any], str, Any, dict[str, Any]], bytes] | None = None
+    """Returns the bytes of a file of arrays, their framework, their `Canonical` and options; None: only read."""
 
     parts: str = ""
     """The key of -s that selects a part of the file, if it is not a keyword of the converter."""
@@ -126,16 +126,16 @@ def count_arrays(arrays: Any) -> int:
     return hasattr(arrays, "shape")
 
 
-def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:
+def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any, options: dict[str, Any]) -> bytes | None:
     """Return the bytes of a file, or None for a TensorFlow checkpoint.
 
-    `model` is the `Canonical` from which a .onnx file is made.
+    `model` is the `Canonical` from which a .onnx file is made, with `options`.
 
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or needs a package that is not installed.
     """
     made = FILE_FORMATS[format_of].image
-    return made and made(arrays, framework, model)
+    return made and made(arrays, framework, model, options)
 
 
 def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
@@ -209,12 +209,12 @@ def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
     return image.getvalue()
 
 
-def _onnx_image(_: object, __: object, model: Any) -> bytes:
-    image: bytes = convert.onnx.to_model(model, sequence_lens=True).SerializeToString()
+def _onnx_image(_: object, __: object, model: Any, options: dict[str, Any]) -> bytes:
+    image: bytes = convert.onnx.to_model(model, **options).SerializeToString()
     return image
 
 
-def _safetensors_image(arrays: dict[str, Any], framework: str, _: object) -> bytes:
+def _safetensors_image(arrays: dict[str, Any], framework: str, *_: object) -> bytes:
     return checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework})
 
 

@@ -73,16 +73,17 @@ def convert(
         raise _says_nothing(target, "--to")
     _files.check_target(target, target_format, force=force)
     writer = getattr(converters, target_framework)
-    write_with = options_of(writer.from_canonical, target_options, "-t")
+    is_model = target_format == ".onnx"
+    write_with = options_of(converters.onnx.to_model if is_model else writer.from_canonical, target_options, "-t")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         framework, given, c = open_source(source, source_format, framework, source_options)
-    arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
+    arrays: dict[str, Any] = writer.from_canonical(c, **({} if is_model else write_with))
     sides = {"SRC": (framework, given), "DST": (target_framework, arrays)}
     if framework == own.NAME:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
-    image = _files.image(target_format, target_framework, arrays, c)
+    image = _files.image(target_format, target_framework, arrays, c, write_with)
     out = console()
     if not as_json:
         out.say(f"{source}: {c.spec!r}")
@@ -102,9 +103,21 @@ def convert(
         })  # fmt: skip
         return
     out.say(f"{'not written' if dry_run else 'written'}: {target} ({target_framework}), {len(arrays)} arrays")
-    if target_format == ".onnx":
-        c_in, c_out = (", initial_c", ", output_c") if c.spec.has_cell_state else ("", "")
-        out.say(f"inputs: input; optional: initial_h{c_in}, sequence_lens; outputs: output, output_h{c_out}")
+    if is_model:
+        out.say(_inputs_and_outputs(c, **write_with))
+
+
+def _inputs_and_outputs(
+    c: Canonical, *, batch_first: bool = False, states: bool = False, sequence_lens: bool = False
+) -> str:
+    """Describe the inputs and outputs of a model of ONNX that was written with these options."""
+    axes, first = ("B, T", "batch") if batch_first else ("T, B", "time")
+    both = ["h", "c"] if c.spec.has_cell_state else ["h"]
+    more = [f"initial_{s}" for s in both if states] + ["sequence_lens"] * sequence_lens
+    optional = f"; optional: {', '.join(more)}" if more else ""
+    outputs = ", ".join(f"output_{s}" for s in both)
+    given = f"inputs: input [{axes}, {c.spec.input_size}] ({first} first){optional}"
+    return f"{given}; outputs: output [{axes}, {c.spec.num_units * c.spec.num_dirs}], {outputs}"
 
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:

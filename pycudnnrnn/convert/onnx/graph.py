@@ -1,9 +1,9 @@
-"""An ONNX model's main graph: which node gives a value, and which values are constants of the model."""
+"""The graphs of an ONNX model: which node gives a value, and which values are constants of the model."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -24,17 +24,42 @@ _RECURRENT: Final = re.compile("lstm|gru|rnn", re.IGNORECASE)
 """Parts of the names of recurrent operators and functions, such as com.microsoft's DynamicQuantizeLSTM."""
 
 
-class Graph:
-    """The main graph of a model, with its values by name."""
+_FOLDED: Final = frozenset({
+    "Cast", "Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"
+})  # fmt: skip
+"""Operators whose result is computed if all of their inputs are constants: exporters put them before weights."""
 
-    def __init__(self, onnx: Any, model: Any) -> None:
-        self.nodes = model.graph.node
-        self.inputs = {value.name for value in model.graph.input}
+
+_MOST_FOLDED: Final = 1000
+"""Most nodes between constants and a weight."""
+
+
+class Graph:
+    """The main graph of a model, or a body in it, with its values and those around it by name."""
+
+    def __init__(self, onnx: Any, model: Any, graph: Any = None, around: Graph | None = None) -> None:
+        graph = model.graph if graph is None else graph
+        self.nodes = graph.node
+        self.inputs: set[str] = {value.name for value in graph.input} | (around.inputs if around else set())
         self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self.producer = (around.producer if around else {}) | self.producer
         self.rnns = [node for node in self.nodes if node.op_type in OPERATORS and is_onnx(node)]
         self._onnx = onnx
         self._model = model
-        self._constants = self._find_constants()
+        self._graph = graph
+        self.constants: dict[str, Any] = (around.constants if around else {}) | self._find_constants()
+        inner = [body for node in self.nodes for a in node.attribute for body in (a.g, *a.graphs) if body.node]
+        self._bodies = [Graph(onnx, model, body, self) for body in inner]
+
+    def all_rnns(self) -> list[tuple[Graph, Any]]:
+        """Return the RNN nodes of this graph and of the bodies in it, each with its graph."""
+        return [(self, node) for node in self.rnns] + [pair for body in self._bodies for pair in body.all_rnns()]
+
+    def steps(self, name: str) -> int | None:
+        """Return the first size of a value, if the model contains it."""
+        values = [value for value in (*self._graph.input, *self._graph.value_info) if value.name == name]
+        dims = values[0].type.tensor_type.shape.dim if values else ()
+        return dims[0].dim_value or None if dims else None
 
     def producer_of(self, name: str, kinds: Collection[str]) -> Any:
         """Return the node that gives a value, if it is one of ONNX's own operators of these kinds and has inputs.
@@ -47,12 +72,14 @@ class Graph:
         return node if name == node.output[0] or node.op_type == "Split" else None
 
     def constant(self, name: str) -> Array | None:
-        """Return a constant of the model; None if there is none of this name.
+        """Return a constant of the model, or what nodes compute from constants alone; None for any other value.
 
         Raises:
-            ConvertError: it cannot be read.
+            ConvertError: it cannot be read or computed.
         """
-        found = self._constants.get(name)
+        found = self.constants.get(name)
+        if found is None:
+            found = self.constants[name] = self._folded(name)
         if isinstance(found, self._onnx.TensorProto):
             return self.array(name, found)
         return None if found is None else np.array(found)
@@ -64,18 +91,58 @@ class Graph:
             ConvertError: one is not. The text names the first.
         """
         functions = [node for function in self._model.functions for node in function.node]
-        bodies = _in_bodies([*self.nodes, *functions])
         others = [node for node in self.nodes if node.op_type not in OPERATORS or not is_onnx(node)]
+        bodies = [node for _, node in self.all_rnns()[len(self.rnns) :]]
         for node in (*others, *functions, *bodies):
             if _RECURRENT.search(str(node.op_type)):  # bytes, if it is not UTF-8
                 what = ".".join(part for part in (str(node.domain), str(node.op_type)) if part)
                 why = f"{shorten(what)} is not read: expecting ONNX's own LSTM, GRU and RNN nodes in the main graph"
-                way_out = f"to read those, {NAME_THEM}; onnx.inliner.inline_local_functions(model) inlines functions"
+                why += ", and this one has quantized weights" if "Quantize" in what else ""
+                names = shorten([name_of(node) for _, node in self.all_rnns()])
+                way_out = f"to read others, {NAME_THEM}, of nodes={names}"
+                way_out += "; onnx.inliner.inline_local_functions(model) inlines functions" * bool(functions)
                 raise ConvertError("onnx", f"node {shorten(node.name)}", f"{why}; {way_out}")
+
+    def _folded(self, name: str) -> Array | None:
+        """Compute a value by onnx.reference, if nodes that only move numbers give it from constants."""
+        needed: dict[str, Any] = {}
+        left = [name]
+        while left:
+            value = left.pop()
+            if value in needed or self.constants.get(value) is not None:
+                continue
+            needed[value] = self.producer_of(value, _FOLDED)
+            if needed[value] is None or len(needed) > _MOST_FOLDED:
+                return None
+            left += filter(None, needed[value].input)
+        values: dict[str, Array] = {}
+        while needed:
+            known = {v: n for v, n in needed.items() if all(not i or i not in needed for i in n.input)}
+            if not known:  # each of them waits for another
+                return None
+            for value in known:
+                values[value] = self._run(needed.pop(value), value, values)
+        return values.get(name)
+
+    def _run(self, node: Any, name: str, values: dict[str, Array]) -> Array:
+        from onnx.reference import ReferenceEvaluator  # noqa: PLC0415  optional
+
+        helper = self._onnx.helper
+        inputs = {i: values[i] if i in values else self.constant(i) for i in node.input if i}
+        if sum(array.nbytes for array in inputs.values() if array is not None) > self._model.ByteSize():
+            raise ConvertError("onnx", shorten(name), "is made of more bytes than the model has")
+        tensors = [self._onnx.numpy_helper.from_array(array, i) for i, array in inputs.items()]
+        graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(name)], tensors)
+        model = helper.make_model(graph, opset_imports=self._model.opset_import)
+        try:
+            (array,) = ReferenceEvaluator(model).run(None, {})
+        except Exception as error:  # whatever NumPy and the evaluator raise
+            raise ConvertError("onnx", shorten(name), f"cannot be computed: {shorten(str(error))}") from error
+        return np.asarray(array)
 
     def _find_constants(self) -> dict[str, Any]:
         """Return initializers and the values of Constant nodes, by name: tensors, numbers or lists of numbers."""
-        found: dict[str, Any] = {tensor.name: tensor for tensor in self._model.graph.initializer}
+        found: dict[str, Any] = {tensor.name: tensor for tensor in self._graph.initializer}
         for node in self.nodes:
             if node.op_type == "Constant" and is_onnx(node) and len(node.attribute) == 1:
                 (given,) = node.attribute
@@ -105,10 +172,6 @@ def is_onnx(node: Any) -> bool:
     return node.domain in _DOMAINS
 
 
-def _in_bodies(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Yield the nodes in the bodies of these nodes: of an If, Loop or Scan."""
-    for node in nodes:
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                yield from body.node
-                yield from _in_bodies(body.node)
+def name_of(node: Any) -> str:
+    """Return the name of a node, or of its first output if it has none."""
+    return str(node.name or next(filter(None, node.output), ""))
