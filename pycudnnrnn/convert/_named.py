@@ -42,7 +42,7 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}")
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays, framework)}")
         self.prefix = completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
@@ -177,13 +177,22 @@ _CANONICALS: Final = {
 """How a model's object becomes a `Canonical`, by the first of these members that its class has."""
 
 
-def described(value: Any) -> str:
+_READERS: Final = {
+    "keras": "convert.keras.read(path)", "onnx": "convert.onnx.from_model(onnx.load(path))",
+    "pytorch": "torch.load(path, weights_only=True)", "tensorflow": "checkpoint.read_tensorflow(path)",
+}  # fmt: skip
+
+
+def described(value: Any, framework: str = "") -> str:
     """Name the type of a value that a converter does not take, and what to give instead."""
     text = type(value).__name__
     if isinstance(value, (list, tuple)):
         return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
     if isinstance(value, (str, os.PathLike)):
-        return f"{text}: read the file first, with safetensors.numpy.load_file or checkpoint.read_tensorflow"
+        own = f"{_READERS[framework]}, or " if framework in _READERS else ""
+        return f"{text}: read the file first, with {own}safetensors.numpy.load_file(path)"
+    if framework == "jax_rnn" and getattr(value, "ndim", 0) == 1:
+        return f"{text}: give the vector as {{'weights': vector}}"
     hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
     return f"{text}: its Canonical is {hints[0]}" if hints else text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NoReturn
 
-from pycudnnrnn._text import warn
+from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn.convert._cells import Cell, Layers, Stack, bare, in_layers, listed_layers, nearest, stacks_of, unclear
 from pycudnnrnn.convert._named import Named, completed
 from pycudnnrnn.errors import ConvertError
@@ -114,7 +114,7 @@ def _under_prefix(named: Named, cells: list[Cell], prefix: str) -> Layers:
     chosen = single[0] if single else in_layers("pytorch", own)
     if len(chosen) > 1 and _is_cell(own[0]):
         names = ", ".join(cell.scope for row in chosen for cell in row)
-        warn(f"read as one stack, in the order of their numbers: {names}")
+        warn(f"read as one stack, in the order of their numbers: {names}", Assumption)
     return chosen
 
 

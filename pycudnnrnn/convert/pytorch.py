@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
-from pycudnnrnn._text import warn
+from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import plain_mode, under
@@ -77,7 +77,10 @@ def to_canonical(
     sizes = len(cells), len(cells[0])
     c = _two_biases.read("pytorch", named, name, *sizes, nonlinearity or "tanh", has_biases=has_biases)
     if nonlinearity is None and c.spec.mode is RNNMode.RNN_TANH:
-        warn("a state dict does not contain the nonlinearity of nn.RNN: read as nonlinearity='tanh', its default")
+        warn(
+            "a state dict does not contain the nonlinearity of nn.RNN: read as nonlinearity='tanh', its default",
+            Assumption,
+        )
     return c
 
 

@@ -314,6 +314,16 @@ def test_values_of_settings_are_read_by_kind(run, tmp_path):
         assert run("n.safetensors", "o.pt", "--from", "jax_rnn", *sizes, f"-s{wrong}")[0] == 1
 
 
+def test_a_verification_of_what_was_assumed_says_so(run, tmp_path):
+    torch.save(torch.nn.RNN(3, 4, nonlinearity="relu").state_dict(), tmp_path / "rnn.pt")
+    code, out, _ = run("rnn.pt", "a.onnx", "--verify")
+    assert (code, "note: a state dict does not contain the nonlinearity of nn.RNN" in out) == (0, True)
+    (line,) = [line for line in out.splitlines() if line.startswith("verify: pytorch (SRC): worst error")]
+    assert line.endswith("; rebuilt from what the notes assume")
+    assert json.loads(run("rnn.pt", "b.onnx", "--json")[1])["notes"][0].endswith("nonlinearity='tanh', its default")
+    assert "assume" not in run("rnn.pt", "c.onnx", "--verify", "-s", "nonlinearity=relu")[1]
+
+
 def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.9.1")
     code, _, err = run("model.pt", "m.onnx", "-s", "prefix=lstm")
@@ -336,6 +346,11 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
         (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, layers, nonlinearity"),
         (["model.pt", "m.onnx", "-t", "prefix"], 2, "KEY=VALUE"),
         (["--help"], 0, "Nothing in a file is run"),
+        (["--help"], 0, "pytorch: -s prefix, layers, nonlinearity; -t prefix tensorflow: -s prefix, "),
+        (["--help"], 0, "onnx: -s nodes; -t batch_first, states, sequence_lens"),
+        (["model.pt", "m.safetensors", "--to", "torch"], 2, "did you mean 'pytorch'?"),
+        (["model.pt", "m.safetensors", "--from", "tf", "--to", "flax"], 2, "did you mean 'tensorflow'?"),
+        (["model.pt", "m.xyz", "-s", "prefix=lstm"], 2, "DST has to end in .pt, .pth, .weights.h5, .onnx"),
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, text):

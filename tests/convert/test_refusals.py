@@ -158,8 +158,17 @@ def test_a_list_of_kerass_weights_is_answered_with_what_to_give():
     model, _ = objects()["Keras's model"]
     with pytest.raises(ConvertError, match="expecting a dict of arrays, got list: arrays need names") as caught:
         convert.keras.to_canonical(model.get_weights())
-    with pytest.raises(ConvertError, match="got str: read the file first"):
-        convert.keras.to_canonical("model.safetensors")
+    readers = {"keras": r"convert.keras.read\(path\), or safe", "pytorch": r"torch.load\(path, weights_only=True\), or"}
+    readers |= {
+        "onnx": "convert.onnx.from_model",
+        "tensorflow": "checkpoint.read_tensorflow",
+        "flax": "safetensors.num",
+    }
+    for framework, reader in readers.items():
+        with pytest.raises(ConvertError, match=f"got str: read the file first, with {reader}"):
+            getattr(convert, framework).to_canonical("model.file")
+    with pytest.raises(ConvertError, match=r"got ndarray: give the vector as \{'weights': vector\}"):
+        convert.jax_rnn.to_canonical(np.ones(224), input_size=3, hidden_size=4)
     arrays = eval(str(caught.value).partition("give ")[2].rstrip(")"), {"model": model})
     assert convert.keras.to_canonical(arrays).spec.num_units == 4
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from pycudnnrnn import convert as converters
+from pycudnnrnn._text import Assumption
 from pycudnnrnn.checkpoint._paths import is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
@@ -24,13 +25,44 @@ from pycudnnrnn.errors import ConvertError
 
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
+_MEANT: Final = {"torch": "pytorch", "tf": "tensorflow", "jax": "jax_rnn", "mxnet": "gluon"}
+"""Other names of frameworks."""
 
-@click.command()
+
+class _Framework(click.Choice[str]):
+    """A framework by the name of its converter."""
+
+    def __init__(self) -> None:
+        super().__init__(FRAMEWORKS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in _MEANT:
+            self.fail(f"{value!r} is not a framework's name here: did you mean {_MEANT[value]!r}?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _keywords(function: Any) -> dict[str, inspect.Parameter]:
+    return {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def _all_keys() -> str:
+    """List the keys of -s and -t for each framework."""
+    lines = []
+    for name in FRAMEWORKS:
+        module = getattr(converters, name)
+        read, written = _keywords(module.to_canonical), _keywords(module.from_canonical)
+        if name == "onnx":  # of a model, the file has the other keywords
+            read, written = {"nodes": None}, _keywords(module.to_model)  # type: ignore[dict-item]  # names alone
+        lines.append(f"{name}: -s {', '.join(read) or 'none'}; -t {', '.join(written) or 'none'}")
+    return "\b\nKeys of -s and -t by framework:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@click.command(epilog=_all_keys())
 @click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--from", "from_", type=click.Choice(FRAMEWORKS),
+@click.option("--from", "from_", type=_Framework(),
               help="SRC's framework, if neither its suffix nor SRC tells it.")  # fmt: skip
-@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework, if its suffix does not tell it.")
+@click.option("--to", type=_Framework(), help="DST's framework, if its suffix does not tell it.")
 @click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
               help="A keyword of to_canonical: prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
 @click.option("-t", "--target-option", "target_options", multiple=True, metavar="KEY=VALUE",
@@ -90,8 +122,10 @@ def convert(
         for warning in said:
             out.say(f"note: {warning.message}")
         print_table(out, ["in DST", "shape"], [[name, list(array.shape)] for name, array in arrays.items()])
+        assumed = any(issubclass(warning.category, Assumption) for warning in said)
         for verdict in verdicts:
-            out.say(f"verify: {verdict}")
+            rebuilt = "; rebuilt from what the notes assume" if assumed and verdict.name.endswith("(SRC)") else ""
+            out.say(f"verify: {verdict}{rebuilt}")
     if not dry_run:
         _files.write(target, image, arrays)
     if as_json:
@@ -129,7 +163,8 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
         return _files.INDEX, given or "tensorflow"
     suffix = _files.suffix_of(path) if reads else path.suffix
     if suffix not in formats:
-        raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
+        ends = [end if reads or end != ".h5" else ".weights.h5" for end in formats]
+        raise click.UsageError(f"{which} has to end in {', '.join(ends)}, got {path.name!r}")
     usual = _files.FILE_FORMATS[suffix].framework
     if given and usual and given != usual:
         raise click.UsageError(f"a {suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
@@ -179,7 +214,7 @@ def _says_nothing(path: Path, flag: str) -> click.UsageError:
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
     """Read KEY=VALUE for the keywords of a converter, by their annotations; `names` takes a list of names."""
-    keywords = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    keywords = _keywords(function)
     known = {n: p.annotation for n, p in keywords.items()} | ({names: "Sequence[str]"} if names else {})
     found: dict[str, Any] = {}
     for option in options:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, stack, unstack
-from pycudnnrnn._text import warn
+from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
@@ -239,7 +239,7 @@ def _check_version(version: str) -> None:
 def _warn_of_assumptions(keys: list[str], ordered: list[str]) -> None:
     assumed = [f"{key}={_USUAL[key]!r}" for key in keys] + [f"layers={ordered!r}"] * bool(ordered)
     if assumed:
-        warn(f"the arrays do not contain how their layers were made: read with {', '.join(assumed)}")
+        warn(f"the arrays do not contain how their layers were made: read with {', '.join(assumed)}", Assumption)
 
 
 _OF_GATES: Final = ("activation", "recurrent_activation")

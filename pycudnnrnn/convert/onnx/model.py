@@ -93,6 +93,7 @@ def _all_nodes(graph: Graph, producer: str) -> list[tuple[Graph, Any]]:
     is_ours = is_ours and all(node.op_type in _WRITTEN for node in graph.nodes)
     if len(names) > 1 and not is_ours:
         why = f"has {len(names)} RNN nodes: {NAME_THEM}, in its order; the model's are nodes={shorten(names, _LISTED)}"
+        why += f", or -s nodes={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("onnx", "model", why)
     return graph.all_rnns()
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._text import warn
+from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn._tf1.models import AVERAGE, MODES
 from pycudnnrnn._tf1.tensors import CELL_NAMES, STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.tensors import to_tf as stitched
@@ -151,7 +151,7 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None)
     if forget_bias is None:
         forget_bias = 1.0
         text = f"{cell} adds forget_bias to its forget gate when it runs: 1.0, its default, was added to the bias"
-        warn(f"{text}; forget_bias=... says another")
+        warn(f"{text}; forget_bias=... says another", Assumption)
     forget_bias = _forget_bias(forget_bias)
     each = len(STACKED_GATES[RNNMode.LSTM])
     forget = range(int(LSTMGate.FORGET), len(biases), each)
