@@ -7,11 +7,13 @@ import io
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
+import numpy as np
 
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
@@ -98,6 +100,7 @@ def suffix_of(path: Path) -> str:
         names = zipfile.ZipFile(source).namelist() if zipfile.is_zipfile(source) else []
     contents = {
         ".keras": "config.json" in names,
+        ".npz": bool(names) and all(name.endswith(".npy") for name in names),
         ".pt": any(name.endswith("/data.pkl") for name in names) or head[:2] == b"\x80\x02",
         ".h5": head == b"\x89HDF\r\n\x1a\n",
     }
@@ -116,7 +119,8 @@ def rnns_in(path: Path) -> tuple[str, int, list[Stack]]:
         return "onnx", len(model.graph.node), onnx_stacks(model)
     framework = FILE_FORMATS[suffix].framework
     arrays = FILE_FORMATS[suffix].read(path, None).arrays
-    return framework, count_arrays(arrays), STACKS[framework](arrays)
+    by_names = [framework] if framework else ["pytorch", "keras"]
+    return framework or "any", count_arrays(arrays), [stack for name in by_names for stack in STACKS[name](arrays)]
 
 
 def count_arrays(arrays: Any) -> int:
@@ -226,6 +230,14 @@ def _read_tensorflow(path: Path, _: object) -> FileWeights:
     return FileWeights(checkpoint.read_tensorflow(path), {})
 
 
+def _read_npz(path: Path, _: object) -> FileWeights:
+    try:
+        with Source(path) as source, np.load(source, allow_pickle=False) as archive:
+            return FileWeights(dict(archive), {})
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise PycudnnrnnError(f"{path} is not a readable .npz file of arrays: {error}") from error
+
+
 def _read_safetensors(path: Path, _: object) -> FileWeights:
     tensors, metadata, models = _models.read(path)
     return FileWeights(tensors, {}, metadata.get(_FRAMEWORK, ""), models)
@@ -260,6 +272,7 @@ FILE_FORMATS: Final = {
     ".hdf5": FileFormat("keras", _read_keras),
     ".onnx": FileFormat("onnx", _read_onnx, _onnx_image, "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _safetensors_image),
+    ".npz": FileFormat("", _read_npz),
     INDEX: FileFormat("tensorflow", _read_tensorflow),
     ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
 }

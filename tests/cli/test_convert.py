@@ -251,6 +251,23 @@ def test_a_torchscript_archive_is_refused_with_the_line_that_writes_its_weights(
     assert run("plain.pt", "m.pt")[0] == 0
 
 
+def test_arrays_in_an_npz_are_of_the_framework_that_is_named_and_pickles_are_refused(run, tmp_path):
+    c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
+    np.savez(tmp_path / "chainer.npz", **convert.chainer.from_canonical(c, prefix="rnn"))
+    (tmp_path / "chainer.npz").rename(tmp_path / "any name")
+    code, out, _ = run("any name", "m.safetensors", "--from", "chainer", "--to", "chainer")
+    assert (code, "note: read with -s prefix=rnn/: the only RNN that was found" in out) == (0, True)
+    equal_dicts(load_file(tmp_path / "m.safetensors"), dict(sorted(convert.chainer.from_canonical(c).items())))
+    assert "pass --from" in run("any name", "n.pt")[2]
+    np.savez(tmp_path / "evil.npz", weight_ih_l0=np.array([Evil()], object))
+    code, _, err = run("evil.npz", "n.pt", "--from", "pytorch")
+    assert (code, "is not a readable .npz file of arrays" in err, err.count("\n")) == (1, True, 1)
+    assert not (tmp_path / "evil-was-here").exists()
+    torchs = {name: tensor.numpy() for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
+    np.savez(tmp_path / "t.npz", **{f"enc.{name}": array for name, array in torchs.items()})
+    assert "prefix='enc.' (LSTM 3 -> 4, float32)" in run("t.npz", "n.pt", "--from", "pytorch", "-s", "prefix=x")[2]
+
+
 def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
     cells = torch.nn.ModuleDict({"one": torch.nn.LSTMCell(3, 4), "back": torch.nn.LSTMCell(3, 4)})
     torch.save(cells.state_dict(), tmp_path / "cells.pt")

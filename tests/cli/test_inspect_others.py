@@ -48,6 +48,11 @@ def safetensors_file(path):
     save_file({name: tensor.numpy() for name, tensor in state.items()} | {"x": np.ones(3, "f4")}, path)
 
 
+def npz_file(path):
+    state = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4)}).state_dict()
+    np.savez(path, x=np.ones(3, "f4"), **{name: tensor.numpy() for name, tensor in state.items()})
+
+
 def checkpoint_files(path):
     c = random_canonical(RNNSpec("lstm", 2, 4, 3, dtype="float32"), 1)
     arrays = convert.tensorflow.from_canonical(c, prefix="net", cell="lstm_cell")
@@ -69,6 +74,7 @@ FILES = {
     "m.weights.h5": (keras_file, {"layers=bidirectional": gru(3), "layers=cells": STACKED}, 2),
     "m.onnx": (onnx_file, {"nodes=layer_0": gru(3), "nodes=layer_1": gru(8)}, None),
     "m.safetensors": (safetensors_file, {"prefix=enc.": "LSTM 3 -> 4, float32"}, None),
+    "m.npz": (npz_file, {"prefix=enc.": "LSTM 3 -> 4, float32"}, 1),
     "m.index": (checkpoint_files, {f"prefix={scope}": text for scope, text in TENSORFLOWS.items()}, None),
 }
 
@@ -85,7 +91,7 @@ def test_each_rnn_is_listed_with_the_options_that_choose_it(run, name, tmp_path)
     report = json.loads(run("inspect", name, "--json")[1])
     assert len(report["rnns"]) == len(rnns)
     for rnn, option in zip(report["rnns"], sorted(rnns, key=list(rnns).index), strict=True):
-        more = ["--from", "pytorch"] if name == "m.safetensors" else []
+        more = ["--from", "pytorch"] if name in {"m.safetensors", "m.npz"} else []
         code, _, err = run("convert", name, "x.safetensors", "--to", "pytorch", "--force", "-s", option, *more)
         assert (code, err) == (0, ""), "it is to be pasted"
         assert f"{rnn['input_size']} -> {rnn['num_units']}" in rnns[option]

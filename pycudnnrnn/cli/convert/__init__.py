@@ -78,8 +78,8 @@ def convert(
     """Convert RNN weights from one framework's file to another's.
 
     Formats: .pt (a state dict of tensors, no code; as SRC under any name), .safetensors, .weights.h5 (Keras) and .onnx.
-    SRC may also be a .h5 or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its
-    prefix or its folder works, too.
+    SRC may also be a .h5 or .keras file of a whole model, or a .npz of any framework's arrays. Name a TensorFlow
+    checkpoint by its .index file; as SRC, its prefix or its folder works, too.
 
     Only the RNN is converted: a Dense layer or an embedding beside it stays behind.
 
@@ -167,7 +167,7 @@ def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
         raise click.UsageError(f"{which} has to end in {', '.join(ends)}, got {path.name!r}")
     usual = _files.FILE_FORMATS[suffix].framework
     if given and usual and given != usual:
-        raise click.UsageError(f"a {suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
+        raise click.UsageError(f"a {suffix} file is {usual}'s, not {given}'s; .safetensors and .npz take any")
     return suffix, given or usual
 
 
