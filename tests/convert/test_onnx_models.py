@@ -187,6 +187,28 @@ def test_a_state_that_is_shown_to_be_zero_or_that_the_caller_gives_is_read(name)
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
 
+def test_a_state_of_the_caller_is_followed_through_the_branches_of_an_if():
+    """silero-vad: each branch gives the state's axes another form."""
+
+    def branch(*nodes):
+        names = [node.output[0] for node in nodes]
+        return helper.make_graph(nodes, names[1], [], [helper.make_tensor_value_info(name, 1, None) for name in names])
+
+    def model_of(*, held):
+        then = branch(op("Identity", "given", "first"), op("Unsqueeze", "flat, 0", "two"))
+        other = branch(op("Identity", "given", "second"), op("Identity", "held" if held else "given", "three"))
+        choice = helper.make_node("If", ["yes"], ["unused", "s"], "choice", then_branch=then, else_branch=other)
+        tensors = [constant("yes", np.array(False)), constant("held", np.full(STATE, 0.5, "f4"))]
+        given = [floats("given", *STATE), floats("flat", B, H)]
+        return stack([X, choice], states="s", tensors=tensors, given=given)
+
+    c, model = model_of(held=False)
+    assert worst_error(c, model, given=np.zeros(STATE, "f4"), flat=np.zeros((B, H), "f4")) <= FLOAT32
+    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+    with pytest.raises(ConvertError, match="'held' is a constant of the model and not 0"):
+        convert.onnx.from_model(model_of(held=True)[1], nodes=BOTH)
+
+
 CUT = constant("cut", np.array([T, 2, 1], "i4"))
 EVERY = [op("Shape", "x", "sizes"), op("Slice", "sizes, 0, 1", "t"), op("Slice", "sizes, 1, 2", "b"),
          op("Cast", "t", "t32", to=6), op("Tile", "t32, b", "every")]  # fmt: skip

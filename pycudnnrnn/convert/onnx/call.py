@@ -14,10 +14,13 @@ _PLACES: Final = {"sequence_lens": 4, "initial_h": 5, "initial_c": 6}
 """The positions of these inputs in an RNN node."""
 
 _MOVES: Final = frozenset({
-    "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK",
+    "Cast", "Concat", "Expand", "Gather", "Identity", "If", "Reshape", "Slice", "Split", "Squeeze", "Tile", "TopK",
     "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
-"""Operators that only move the numbers of their first input (Concat: of all inputs, Where: of all but the first)."""
+"""Operators that only move the numbers of their first input (Concat: of all inputs, Where: of all but the first).
+
+An If gives the outputs of one of its branches.
+"""
 
 
 def check_call_inputs(nodes: list[tuple[Graph, Any]]) -> None:
@@ -63,6 +66,9 @@ def _origins(graph: Graph, *names: str) -> set[str]:
             found.add(name)
         elif node.op_type == "Concat":
             left += node.input
+        elif node.op_type == "If":
+            k = list(node.output).index(name)
+            left += [branch.g.output[k].name for branch in node.attribute if k < len(branch.g.output)]
         else:
             left += node.input[1:] if node.op_type == "Where" else node.input[:1]
     return found

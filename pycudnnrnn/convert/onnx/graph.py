@@ -50,6 +50,11 @@ class Graph:
         self.constants: dict[str, Any] = (around.constants if around else {}) | self._find_constants()
         inner = [body for node in self.nodes for a in node.attribute for body in (a.g, *a.graphs) if body.node]
         self._bodies = [Graph(onnx, model, body, self) for body in inner]
+        self._inner = {name: node for body in self._bodies for name, node in body.all_producers().items()}
+
+    def all_producers(self) -> dict[str, Any]:
+        """Return the node of each value of this graph, of the bodies in it and of those around it."""
+        return self._inner | self.producer
 
     def all_rnns(self) -> list[tuple[Graph, Any]]:
         """Return the RNN nodes of this graph and of the bodies in it, each with its graph."""
@@ -64,12 +69,12 @@ class Graph:
     def producer_of(self, name: str, kinds: Collection[str]) -> Any:
         """Return the node that gives a value, if it is one of ONNX's own operators of these kinds and has inputs.
 
-        Only the first output of a node counts, and every output of a Split: a Dropout's second one is its mask.
+        Only the first output of a node counts, and every one of a Split or an If: a Dropout's second one is its mask.
         """
-        node = self.producer.get(name)
+        node = self.producer.get(name) or self._inner.get(name)
         if node is None or node.op_type not in kinds or not is_onnx(node) or not node.input:
             return None
-        return node if name == node.output[0] or node.op_type == "Split" else None
+        return node if name == node.output[0] or node.op_type in {"Split", "If"} else None
 
     def constant(self, name: str) -> Array | None:
         """Return a constant of the model, or what nodes compute from constants alone; None for any other value.
