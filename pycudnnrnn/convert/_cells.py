@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pycudnnrnn._checks import shorten
+from pycudnnrnn._tf1.models import AVERAGE
 from pycudnnrnn.convert._named import Named, some
 from pycudnnrnn.errors import ConvertError
 
@@ -70,7 +71,7 @@ def in_layers(framework: str, cells: Sequence[Cell]) -> Layers:
     num_layers, sides = 1 + max(cell.layer for cell in cells), sorted({cell.backward for cell in cells})
     for place in ((layer, side) for layer in range(num_layers) for side in sides):
         if place not in places:
-            there = f"of {num_layers * len(sides)} cells by their numbers, number {place[0]} is missing"
+            there = f"of {num_layers * len(sides)} cells by their numbers, number {place[0]} is missing: give `layers`"
             raise ConvertError(framework, shorten(cells[0].scope), there)
     if sides == [True]:
         raise ConvertError(framework, shorten(cells[0].scope), "has only the backward direction")
@@ -144,6 +145,7 @@ def nearest(named: Named) -> str:
     near = near or [key for key in named if "kernel" in key or "weight" in key] or list(named)
     keras = named.framework != "keras" and any("recurrent_kernel" in key for key in near)
     hint = "; these are Keras's names, which convert.keras reads (--from keras on the command line)" if keras else ""
+    hint += "; ema=True reads averages" if any(key.endswith(AVERAGE) for key in near) else ""
     return (
         f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}{hint}"
     )

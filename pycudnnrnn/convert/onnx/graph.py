@@ -130,8 +130,6 @@ class Graph:
         return values.get(name)
 
     def _run(self, node: Any, name: str, values: dict[str, Array]) -> Array:
-        from onnx.reference import ReferenceEvaluator  # noqa: PLC0415  optional
-
         helper = self._onnx.helper
         inputs = {i: values[i] if i in values else self.constant(i) for i in node.input if i}
         if sum(array.nbytes for array in inputs.values() if array is not None) > self._model.ByteSize():
@@ -140,7 +138,7 @@ class Graph:
         graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(name)], tensors)
         model = helper.make_model(graph, opset_imports=self._model.opset_import)
         try:
-            (array,) = ReferenceEvaluator(model).run(None, {})
+            (array,) = self._onnx.reference.ReferenceEvaluator(model).run(None, {})
         except Exception as error:  # whatever NumPy and the evaluator raise
             raise ConvertError("onnx", shorten(name), f"cannot be computed: {shorten(str(error))}") from error
         return np.asarray(array)

@@ -218,4 +218,5 @@ def onnx_package() -> Any:
         import onnx.checker  # noqa: PLC0415
         import onnx.helper  # noqa: PLC0415
         import onnx.numpy_helper  # noqa: PLC0415
+        import onnx.reference  # noqa: PLC0415
     return onnx
