@@ -30,8 +30,8 @@ _FOLDED: Final = frozenset({
 """Operators whose result is computed if all of their inputs are constants: exporters put them before weights."""
 
 
-_MOST_FOLDED: Final = 1000
-"""Most nodes between constants and a weight."""
+_DEEPEST: Final = 100
+"""Most nodes, one after the other, between a constant and a weight."""
 
 
 class Graph:
@@ -76,15 +76,19 @@ class Graph:
             return None
         return node if name == node.output[0] or node.op_type in {"Split", "If"} else None
 
-    def constant(self, name: str) -> Array | None:
+    def constant(self, name: str, depth: int = 0) -> Array | None:
         """Return a constant of the model, or what nodes compute from constants alone; None for any other value.
 
         Raises:
             ConvertError: it cannot be read or computed.
         """
-        found = self.constants.get(name)
-        if found is None:
-            found = self.constants[name] = self._folded(name)
+        if name not in self.constants:
+            self.constants[name] = None  # also for a node that needs its own result
+            node = self.producer_of(name, _FOLDED) if depth < _DEEPEST else None
+            inputs = {i: self.constant(i, depth + 1) for i in node.input if i} if node is not None else {"": None}
+            if all(array is not None for array in inputs.values()):
+                self.constants[name] = self._computed(node, name, inputs)
+        found = self.constants[name]
         if isinstance(found, self._onnx.TensorProto):
             return self.array(name, found)
         return None if found is None else np.array(found)
@@ -108,31 +112,10 @@ class Graph:
                 way_out += "; onnx.inliner.inline_local_functions(model) inlines functions" * bool(functions)
                 raise ConvertError("onnx", f"node {shorten(node.name)}", f"{why}; {way_out}")
 
-    def _folded(self, name: str) -> Array | None:
-        """Compute a value by onnx.reference, if nodes that only move numbers give it from constants."""
-        needed: dict[str, Any] = {}
-        left = [name]
-        while left:
-            value = left.pop()
-            if value in needed or self.constants.get(value) is not None:
-                continue
-            needed[value] = self.producer_of(value, _FOLDED)
-            if needed[value] is None or len(needed) > _MOST_FOLDED:
-                return None
-            left += filter(None, needed[value].input)
-        values: dict[str, Array] = {}
-        while needed:
-            known = {v: n for v, n in needed.items() if all(not i or i not in needed for i in n.input)}
-            if not known:  # each of them waits for another
-                return None
-            for value in known:
-                values[value] = self._run(needed.pop(value), value, values)
-        return values.get(name)
-
-    def _run(self, node: Any, name: str, values: dict[str, Array]) -> Array:
+    def _computed(self, node: Any, name: str, inputs: dict[str, Any]) -> Array:
+        """Return what a node gives for these inputs, by onnx.reference."""
         helper = self._onnx.helper
-        inputs = {i: values[i] if i in values else self.constant(i) for i in node.input if i}
-        if sum(array.nbytes for array in inputs.values() if array is not None) > self._model.ByteSize():
+        if sum(array.nbytes for array in inputs.values()) > self._model.ByteSize():
             raise ConvertError("onnx", shorten(name), "is made of more bytes than the model has")
         tensors = [self._onnx.numpy_helper.from_array(array, i) for i, array in inputs.items()]
         graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(name)], tensors)
