@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pycudnnrnn._checks import shorten
@@ -17,14 +17,18 @@ Layers = list[list["Cell"]]
 class Cell(NamedTuple):
     """A recurrent cell: the keys of its arrays by the framework's own names, and its place as its name shows it.
 
-    `layers` calls it by its `scope`. `stack` is the scope of the stack to which the name assigns it.
+    - `scope`: what `layers` calls it.
+    - `stack`: the scope of the stack to which its name assigns it.
+    - `prefixes`: what `prefix` may be for that stack; `alone`: what it is for this cell alone, if it may be that.
     """
 
     scope: str
     keys: dict[str, str]
     stack: str
-    layer: int = 0
-    backward: bool = False
+    layer: int
+    backward: bool
+    prefixes: tuple[str, ...]
+    alone: str | None
 
 
 class Stack(NamedTuple):
@@ -50,12 +54,40 @@ class Stack(NamedTuple):
         return f"{self.kind} {self.input_size} -> {self.num_units}{several}{both}, {self.dtype}"
 
 
-def stacks_of(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Return the cells by the scope of their stack."""
-    stacks: dict[str, list[Cell]] = {}
+def stacks_of(
+    cells: Iterable[Cell], prefix_of: Callable[[Cell], str], describe: Callable[[Cell], tuple[str, int, int, str]]
+) -> list[Stack]:
+    """Return the stacks that the cells form. `describe` gives the kind, the two sizes and the dtype of a cell."""
+    by_scope: dict[str, list[Cell]] = {}
     for cell in cells:
-        stacks.setdefault(cell.stack, []).append(cell)
+        by_scope.setdefault(cell.stack, []).append(cell)
+    stacks = []
+    for own in by_scope.values():
+        first = min(own, key=lambda cell: (cell.layer, cell.backward))
+        kind, inputs, units, dtype = describe(first)
+        sizes = inputs, units, 1 + max(cell.layer for cell in own), len({cell.backward for cell in own})
+        count = sum(len(cell.keys) for cell in own)
+        stacks.append(Stack({"prefix": prefix_of(first)}, count, kind, *sizes, dtype))
     return stacks
+
+
+def choose(framework: str, cells: Sequence[Cell], prefix: str, layers: Any, stacks: Iterable[Stack]) -> Layers:
+    """Return the cells that the caller means: those of a stack or a cell with this prefix, or the listed ones.
+
+    Raises:
+        ConvertError: there is none, or more than one stack; or the cells are not one stack.
+    """
+    if layers is not None and prefix:
+        raise ConvertError(framework, "prefix", "`layers` takes whole scopes: leave out one of the two")
+    if layers is not None:
+        return listed_layers(framework, cells, layers, stacks)
+    alone = [[[cell]] for cell in cells if cell.alone == prefix]
+    own = [cell for cell in cells if prefix in cell.prefixes]
+    if not alone and len({cell.stack for cell in own}) != 1:
+        number = "more than one" if own else "no"
+        why = f"there is {number} RNN under {prefix!r}" if prefix else "the RNN is a part of this model"
+        raise unclear(framework, "prefix" if prefix else "arrays", why, stacks)
+    return alone[0] if alone else in_layers(framework, own)
 
 
 def in_layers(framework: str, cells: Sequence[Cell]) -> Layers:

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final, NoReturn
 
 from pycudnnrnn._text import Assumption, warn
-from pycudnnrnn.convert._cells import Cell, Layers, Stack, bare, in_layers, listed_layers, nearest, stacks_of, unclear
+from pycudnnrnn.convert._cells import Cell, Layers, Stack, bare, choose, nearest, stacks_of
 from pycudnnrnn.convert._named import Named, completed
 from pycudnnrnn.errors import ConvertError
 
@@ -48,7 +48,7 @@ def stacks(arrays: Any) -> list[Stack]:
     return _stacks_in(named, _cells_in(named))
 
 
-def choose(arrays: Any, prefix: str, layers: Any) -> tuple[Named, Layers]:
+def chosen_cells(arrays: Any, prefix: str, layers: Any) -> tuple[Named, Layers]:
     """Return the cells that the caller means, and the keys of their module.
 
     Raises:
@@ -62,13 +62,11 @@ def choose(arrays: Any, prefix: str, layers: Any) -> tuple[Named, Layers]:
     if not cells:
         raise ConvertError("pytorch", "arrays", nearest(named))
     prefix = completed("pytorch", prefix, JOINT)
-    if layers is None:
-        chosen = _under_prefix(named, cells, prefix)
-    elif prefix:
-        raise ConvertError("pytorch", "prefix", "`layers` takes whole scopes: leave out one of the two")
-    else:
-        chosen = listed_layers("pytorch", cells, layers, _stacks_in(named, cells))
+    chosen = choose("pytorch", cells, prefix, layers, _stacks_in(named, cells))
     keys = {key for row in chosen for cell in row for key in cell.keys.values()}
+    if layers is None and len(chosen) > 1 and chosen[0][0].alone is not None:
+        names = ", ".join(cell.scope for row in chosen for cell in row)
+        warn(f"read as one stack, in the order of their numbers: {names}", Assumption)
     _check_plain(named, derived, keys)
     named.keep_only(lambda key: key in keys or (layers is None and key.startswith(prefix)))
     _leave_out_copies(named, keys)
@@ -96,44 +94,24 @@ def _cells_in(named: Named) -> list[Cell]:
     for (scope, layer, back), keys in groups.items():
         match = None if layer else _NUMBERED.fullmatch(scope)
         if match and match["stack"] in lists:
-            cells.append(Cell(bare(scope), keys, match["stack"], int(match["number"])))
+            stack, number = match["stack"], match["number"]
+            cells.append(Cell(bare(scope), keys, stack, int(number), False, (stack,), scope))
+        elif layer:
+            own = f"{scope}l{layer}{back or ''}"
+            cells.append(Cell(own, keys, scope, int(layer), bool(back), (scope,), None))
         else:
-            own = f"{scope}l{layer}{back or ''}" if layer else bare(scope)
-            cells.append(Cell(own, keys, scope, int(layer or 0), bool(back)))
+            cells.append(Cell(bare(scope), keys, scope, 0, False, (), scope))
     return cells
 
 
-def _under_prefix(named: Named, cells: list[Cell], prefix: str) -> Layers:
-    """Return the stack with this scope, or the single cell."""
-    single = [[[cell]] for cell in cells if f"{cell.scope}." == prefix and _is_cell(cell)]
-    own = [cell for cell in cells if cell.stack == prefix]
-    if not single and not own:
-        what = "prefix" if prefix else "arrays"
-        why = f"there is no RNN under {prefix!r}" if prefix else "the RNN is a part of this model"
-        raise unclear("pytorch", what, why, _stacks_in(named, cells))
-    chosen = single[0] if single else in_layers("pytorch", own)
-    if len(chosen) > 1 and _is_cell(own[0]):
-        names = ", ".join(cell.scope for row in chosen for cell in row)
-        warn(f"read as one stack, in the order of their numbers: {names}", Assumption)
-    return chosen
-
-
-def _is_cell(cell: Cell) -> bool:
-    """Return whether this is a cell of its own, such as `nn.LSTMCell`, and not of a module such as `nn.LSTM`."""
-    return all(map(str.endswith, cell.keys.values(), cell.keys))
-
-
 def _stacks_in(named: Named, cells: list[Cell]) -> list[Stack]:
-    stacks = []
-    for prefix, own in stacks_of(cells).items():
-        keys = min(own, key=lambda cell: (cell.layer, cell.backward)).keys
-        W, R = keys.get("weight_ih", ""), keys.get("weight_hr", keys.get("weight_hh", ""))
+    def describe(cell: Cell) -> tuple[str, int, int, str]:
+        W, R = cell.keys.get("weight_ih", ""), cell.keys.get("weight_hr", cell.keys.get("weight_hh", ""))
         rows, inputs, _, units = (*named.shape_of(W), *named.shape_of(R), 0, 0, 0, 0)[:4]
         kind = _MODES.get(rows // units if units and rows % units == 0 else 0, "incomplete")
-        layers, sides = 1 + max(cell.layer for cell in own), len({cell.backward for cell in own})
-        count = sum(len(cell.keys) for cell in own)
-        stacks.append(Stack({"prefix": prefix}, count, kind, inputs, units, layers, sides, named.dtype_of(W)))
-    return stacks
+        return kind, inputs, units, named.dtype_of(W)
+
+    return stacks_of(cells, lambda cell: cell.stack, describe)
 
 
 def _refuse_derived(named: Named, match: re.Match[str]) -> NoReturn:

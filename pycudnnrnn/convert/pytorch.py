@@ -10,7 +10,7 @@ from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import plain_mode, under
-from pycudnnrnn.convert._torch_cells import JOINT, choose
+from pycudnnrnn.convert._torch_cells import JOINT, chosen_cells
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "name_of", "to_canonical"]
@@ -66,7 +66,7 @@ def to_canonical(
     """
     if nonlinearity is not None:
         plain_mode("pytorch", nonlinearity, "nonlinearity")
-    named, cells = choose(arrays, prefix, layers)
+    named, cells = chosen_cells(arrays, prefix, layers)
 
     def name(kind: str, layer: int, direction: int) -> str:
         own, key = next(iter(cells[layer][direction].keys.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pycudnnrnn._checks import shorten
@@ -10,7 +10,7 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._tf1.models import AVERAGE, MODES, find_cells, is_below
 from pycudnnrnn._tf1.models import Cell as TFCell
 from pycudnnrnn._tf1.tensors import STACKED_GATES, cell_scope, cell_tensors, names_of, tf_tensors
-from pycudnnrnn.convert._cells import Cell, Layers, Stack, in_layers, listed_layers, nearest, unclear
+from pycudnnrnn.convert._cells import Cell, Layers, Stack, choose, nearest, stacks_of
 from pycudnnrnn.convert._named import Named, completed, plain_mode
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
@@ -71,51 +71,41 @@ def _cells_in(named: Named, *, ema: bool) -> dict[str, TFCell]:
 
 
 def _chosen(named: Named, by_scope: dict[str, TFCell], prefix: str, layers: Any) -> Layers:
-    cells = [Cell(c.scope, c.names, _stack(c), c.layer, c.side == "bw") for c in by_scope.values()]
-    if not cells:
+    if not by_scope:
         raise ConvertError("tensorflow", "arrays", nearest(named))
-    if layers is not None:
-        if prefix:
-            raise ConvertError("tensorflow", "prefix", "`layers` takes whole scopes: leave out one of the two")
-        return listed_layers("tensorflow", cells, layers, _stacks_in(named, by_scope))
-    single = [[[cell]] for cell in cells if cell.scope == prefix]
-    scopes = {prefix, *(_stack(c) for c in by_scope.values() if c.certain and c.above == prefix)}
-    own = [cell for cell in cells if cell.stack in scopes]
-    if not single and len({cell.stack for cell in own}) != 1:
-        number = "more than one" if own else "no"
-        why = f"there is {number} RNN under {prefix!r}" if prefix else "the RNN is a part of this model"
-        raise unclear("tensorflow", "prefix" if prefix else "arrays", why, _stacks_in(named, by_scope))
-    if not single and any(by_scope[cell.scope].apart for cell in own):
+    places = _places(by_scope.values())
+    apart = [cell.scope for cell in places if prefix in cell.prefixes and by_scope[cell.scope].apart]
+    if layers is None and apart:
         why = "each direction has layers of its own, where in cuDNN each layer sees both below it"
-        raise ConvertError("tensorflow", shorten(own[-1].scope), why)
-    return single[0] if single else in_layers("tensorflow", own)
+        raise ConvertError("tensorflow", shorten(apart[0]), why)
+    return choose("tensorflow", places, prefix, layers, _stacks_in(named, by_scope))
 
 
-def _stack(cell: TFCell) -> str:
-    return f"{cell.above}{cell.within}/" if cell.within else cell.scope
+def _places(cells: Iterable[TFCell]) -> list[Cell]:
+    places = []
+    for c in cells:
+        stack = f"{c.above}{c.within}/" if c.within else c.scope
+        prefixes = (stack, c.above) if c.certain and c.within else (stack,)
+        places.append(Cell(c.scope, c.names, stack, c.layer, c.side == "bw", prefixes, c.scope))
+    return places
 
 
 def _stacks_in(named: Named, by_scope: dict[str, TFCell]) -> list[Stack]:
     """Return the RNNs with the names of cells; if there are none, whatever has the shapes of cells."""
-    certain = {scope: cell for scope, cell in by_scope.items() if cell.certain} or by_scope
-    stacks: dict[str, list[TFCell]] = {}
-    for cell in certain.values():
-        stacks.setdefault(_stack(cell), []).append(cell)
-    above = [own[0].above for own in stacks.values()]
-    listed = []
-    for scope, own in stacks.items():
-        first = min(own, key=lambda cell: (cell.layer, cell.side != "fw"))
-        kernel = first.names.get("gates/kernel", first.names.get("kernel", ""))
-        sizes = max(0, named.shape_of(kernel)[0] - first.num_units), first.num_units
-        counts = 1 + max(cell.layer for cell in own), len({cell.side for cell in own})
-        prefix = (
-            scope
-            if above.count(first.above) > 1 or first.above[-1:].isalnum() or first.above.endswith("_")
-            else first.above
-        )
-        number = sum(len(cell.names) for cell in own)
-        listed.append(Stack({"prefix": prefix}, number, first.kind, *sizes, *counts, named.dtype_of(kernel)))
-    return listed
+    cells = _places([cell for cell in by_scope.values() if cell.certain] or by_scope.values())
+    above = {(cell.stack, cell.prefixes[-1]) for cell in cells}
+
+    def prefix_of(cell: Cell) -> str:
+        shortest = cell.prefixes[-1]
+        several = sum(other == shortest for _, other in above) > 1
+        return cell.stack if several or shortest[-1:].isalnum() or shortest.endswith("_") else shortest
+
+    def describe(cell: Cell) -> tuple[str, int, int, str]:
+        kernel = cell.keys.get("gates/kernel", cell.keys.get("kernel", ""))
+        units = by_scope[cell.scope].num_units
+        return by_scope[cell.scope].kind, max(0, named.shape_of(kernel)[0] - units), units, named.dtype_of(kernel)
+
+    return stacks_of(cells, prefix_of, describe)
 
 
 def _spec_of(named: Named, cells: list[TFCell], num_dirs: int, activation: str | None) -> RNNSpec:
