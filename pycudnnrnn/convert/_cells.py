@@ -42,6 +42,8 @@ class Stack(NamedTuple):
     num_layers: int
     num_dirs: int
     dtype: str
+    certain: bool = True
+    """Whether the names are those of cells. Otherwise only the shapes are, and dense layers may have these."""
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.keywords.items())
@@ -51,7 +53,8 @@ class Stack(NamedTuple):
         """Return the kind and the sizes in words."""
         several = f", {self.num_layers} layers" if self.num_layers > 1 else ""
         both = ", bidirectional" if self.num_dirs == 2 else ""
-        return f"{self.kind} {self.input_size} -> {self.num_units}{several}{both}, {self.dtype}"
+        perhaps = "" if self.certain else ", a cell by its shapes alone"
+        return f"{self.kind} {self.input_size} -> {self.num_units}{several}{both}, {self.dtype}{perhaps}"
 
 
 def stacks_of(
@@ -168,7 +171,7 @@ def unclear(framework: str, what: str, why: str, stacks: Iterable[Stack]) -> Con
     listed = list(stacks)
     there = f"; choose one: {some([str(stack) for stack in listed], str)}" if listed else ""
     there += ", or list the layers of one from the bottom: layers=[...]" if len(listed) > 1 else ""
-    return ConvertError(framework, what, why + there, tuple(stack.keywords for stack in listed))
+    return ConvertError(framework, what, why + there, tuple(stack.keywords for stack in listed if stack.certain))
 
 
 def nearest(named: Named) -> str:

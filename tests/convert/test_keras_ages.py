@@ -98,7 +98,7 @@ def test_a_file_of_weights_of_each_age_is_read_without_names(age, kind, layers, 
                 file[name] = array
         arrays = convert.keras.read(tmp_path / "w.h5")
     with pytest.warns(
-        UserWarning, match="the arrays do not contain how their layers were made: read with activ"
+        UserWarning, match="the arrays do not contain how their layers were made: read with activation"
     ) as said:
         c = convert.keras.to_canonical(arrays)
     assert (c.spec.num_layers, c.spec.num_dirs) == (layers, len(sides))
@@ -109,6 +109,16 @@ def test_a_file_of_weights_of_each_age_is_read_without_names(age, kind, layers, 
     assert (", layers=[" in text) == (layers > 1)
     keywords = eval(f"dict({text})")
     equal_models(convert.keras.to_canonical(arrays, **keywords), c)  # and no warning
+
+
+def test_arrays_of_a_gru_without_biases_do_not_show_where_it_resets():
+    cells = [[cell[:2] for cell in layer] for layer in weights("gru", 1, ("",))]
+    arrays = {f"gru/{name}": array for name, array in zip(("kernel", "recurrent_kernel"), cells[0][0], strict=True)}
+    with pytest.warns(UserWarning, match="go_backwards=False") as said:
+        convert.keras.to_canonical(arrays)
+    assert "reset_after=True" in str(said[0].message)
+    with pytest.raises(ConvertError, match="resets before the recurrent product"):
+        convert.keras.to_canonical(arrays, reset_after=False, **SAID)
 
 
 def test_the_caller_pairs_cells_whose_names_do_not():

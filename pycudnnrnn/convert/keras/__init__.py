@@ -129,6 +129,7 @@ def to_canonical(
         used = () if cudnn else ("activation",) if mode not in (RNNMode.LSTM, RNNMode.GRU) else _OF_GATES
         if "recurrent_activation" in used and given["recurrent_activation"] is None:
             _check_version(getattr(arrays, "version", ""))
+        used = (*used, "reset_after") if mode is RNNMode.GRU and bias_shape is None else used
         ordered = (
             layer_names([cell.path for cell in cells[::num_dirs]]) if layers is None and len(cells) > num_dirs else []
         )

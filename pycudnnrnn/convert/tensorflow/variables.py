@@ -74,6 +74,8 @@ def _chosen(named: Named, by_scope: dict[str, TFCell], prefix: str, layers: Any)
     if not by_scope:
         raise ConvertError("tensorflow", "arrays", nearest(named))
     places = _places(by_scope.values())
+    if len(places) > 1:  # what has the shapes of a cell and no scope would come before the RNN
+        places = [cell for cell in places if cell.scope]
     apart = [cell.scope for cell in places if prefix in cell.prefixes and by_scope[cell.scope].apart]
     if layers is None and apart:
         why = "each direction has layers of its own, where in cuDNN each layer sees both below it"
@@ -105,7 +107,8 @@ def _stacks_in(named: Named, by_scope: dict[str, TFCell]) -> list[Stack]:
         units = by_scope[cell.scope].num_units
         return by_scope[cell.scope].kind, max(0, named.shape_of(kernel)[0] - units), units, named.dtype_of(kernel)
 
-    return stacks_of(cells, prefix_of, describe)
+    certain = any(cell.certain for cell in by_scope.values())
+    return [stack._replace(certain=certain) for stack in stacks_of(cells, prefix_of, describe)]
 
 
 def _spec_of(named: Named, cells: list[TFCell], num_dirs: int, activation: str | None) -> RNNSpec:
