@@ -14,8 +14,7 @@ parser.add_argument("file")
 parser.add_argument("layers", nargs="*", metavar="LAYER")
 given = parser.parse_args()
 
-read = convert.keras.read_keras if given.file.endswith(".keras") else convert.keras.read_h5
-arrays = read(given.file)
+arrays = convert.keras.read(given.file)
 c = convert.keras.to_canonical(arrays, layers=given.layers or None)
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c)

@@ -16,6 +16,10 @@ def cut(text: str) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:kept]}...{text[-kept:]}"
 
 
+class Assumption(UserWarning):
+    """What arrays do not contain, and a converter takes for granted."""
+
+
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn, and point at the line outside of this package that called it."""
     frame, level = sys._getframe(1), 2  # noqa: SLF001  documented

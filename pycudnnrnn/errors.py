@@ -152,15 +152,16 @@ class ConvertError(PycudnnrnnError, ValueError):
         framework: the framework that they come from or go to.
         what: the array or the argument that is the problem.
         why: the reason.
-        prefixes: the prefixes that have an RNN, if there is none under the one that was given.
+        choices: the keywords of each RNN among the arrays, such as {"prefix": "encoder."}, if the caller has to choose
+            one. Otherwise empty.
     """
 
-    def __init__(self, framework: str, what: str, why: str, prefixes: tuple[str, ...] = ()) -> None:
-        super().__init__(framework, what, why, prefixes)
+    def __init__(self, framework: str, what: str, why: str, choices: tuple[dict[str, Any], ...] = ()) -> None:
+        super().__init__(framework, what, why, choices)
         self.framework = framework
         self.what = what
         self.why = why
-        self.prefixes = prefixes
+        self.choices = choices
 
     def _text(self) -> str:
         return f"{self.framework}: {self.what}: {self.why}"

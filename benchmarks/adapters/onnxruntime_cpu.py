@@ -36,9 +36,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
         [a.astype(element) for a in arrays] for arrays in (data.canonical.weights, data.canonical.biases)
     )
     try:
-        model = convert.onnx.to_model(
-            convert.Canonical(spec, tuple(weights), tuple(biases)), sequence_lens=data.lengths is not None
-        )
+        canonical = convert.Canonical(spec, tuple(weights), tuple(biases))
+        model = convert.onnx.to_model(canonical, states=True, sequence_lens=data.lengths is not None)
     except ConvertError as error:
         raise NotRun(str(error)) from error
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -6,11 +6,14 @@ import dataclasses
 import io
 import re
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import click
+import numpy as np
 
 from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
@@ -18,8 +21,13 @@ from pycudnnrnn._checks import needs
 from pycudnnrnn._source import Source
 from pycudnnrnn.checkpoint import _bundle, _models, _paths
 from pycudnnrnn.checkpoint import _file as checkpoint_file
+from pycudnnrnn.convert import _torch_cells
+from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.convert.keras import files as keras_files
+from pycudnnrnn.convert.keras.used import stacks as keras_stacks
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
+from pycudnnrnn.convert.onnx.model import stacks as onnx_stacks
+from pycudnnrnn.convert.tensorflow.variables import stacks as tensorflow_stacks
 from pycudnnrnn.errors import PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
@@ -57,8 +65,8 @@ class FileFormat(NamedTuple):
     read: Callable[[Path, list[str] | None], FileWeights]
     """Reads a file; of an ONNX model the nodes that are named, or all."""
 
-    image: Callable[[dict[str, Any], str, Any], bytes] | None = None
-    """Returns the bytes of a file of arrays, their framework and their `Canonical`; None if it can only be read."""
+    image: Callable[[dict[str, Any], str, Any, dict[str, Any]], bytes] | None = None
+    """Returns the bytes of a file of arrays, their framework, their `Canonical` and options; None: only read."""
 
     parts: str = ""
     """The key of -s that selects a part of the file, if it is not a keyword of the converter."""
@@ -82,16 +90,56 @@ class FileOrCheckpoint(click.Path):
         return path if path.is_dir() or _paths.is_tensorflow(path) else super().convert(value, param, ctx)
 
 
-def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any) -> bytes | None:
+def suffix_of(path: Path) -> str:
+    """Return the suffix that stands for a file's format: the file's own, or for any other one that of its content."""
+    if path.suffix in FILE_FORMATS or not path.is_file():
+        return path.suffix
+    with Source(path) as source:
+        head = source.read(8)
+        source.seek(0)
+        names = zipfile.ZipFile(source).namelist() if zipfile.is_zipfile(source) else []
+    contents = {
+        ".keras": "config.json" in names,
+        ".npz": bool(names) and all(name.endswith(".npy") for name in names),
+        ".pt": any(name.endswith("/data.pkl") for name in names) or head[:2] == b"\x80\x02",
+        ".h5": head == b"\x89HDF\r\n\x1a\n",
+    }
+    return next((suffix for suffix, is_it in contents.items() if is_it), path.suffix)
+
+
+def rnns_in(path: Path) -> tuple[str, int, list[Stack]]:
+    """Return the framework of a file, the number of its arrays (of an ONNX model of its nodes), and its RNNs.
+
+    Raises:
+        PycudnnrnnError: it cannot be read.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".onnx":
+        model = _load_onnx(path)
+        return "onnx", len(model.graph.node), onnx_stacks(model)
+    framework = FILE_FORMATS[suffix].framework
+    arrays = FILE_FORMATS[suffix].read(path, None).arrays
+    by_names = [framework] if framework else ["pytorch", "keras"]
+    return framework or "any", count_arrays(arrays), [stack for name in by_names for stack in STACKS[name](arrays)]
+
+
+def count_arrays(arrays: Any) -> int:
+    """Return the number of arrays in a dict and in the dicts in it."""
+    if isinstance(arrays, dict):
+        return sum(map(count_arrays, arrays.values()))
+    return hasattr(arrays, "shape")
+
+
+def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any, options: dict[str, Any]) -> bytes | None:
     """Return the bytes of a file, or None for a TensorFlow checkpoint.
 
-    `model` is the `Canonical` from which a .onnx file is made.
+    `model` is the `Canonical` from which a .onnx file is made, with `options`.
 
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or needs a package that is not installed.
     """
     made = FILE_FORMATS[format_of].image
-    return made and made(arrays, framework, model)
+    return made and made(arrays, framework, model, options)
 
 
 def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
@@ -145,12 +193,17 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
         what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
         how = "torch.save(model.state_dict(), path) writes one"
+        if "TorchScript" in str(error):
+            what, how = (
+                "it is a TorchScript archive",
+                f"torch.save(torch.jit.load({path.name!r}).state_dict(), path) writes one",
+            )
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
     return FileWeights(found, {})
 
 
 def _read_keras(path: Path, _: object) -> FileWeights:
-    return FileWeights((keras_files.read_keras if path.suffix == ".keras" else keras_files.read_h5)(path), {})
+    return FileWeights(keras_files.read(path), {})
 
 
 def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
@@ -160,12 +213,12 @@ def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
     return image.getvalue()
 
 
-def _onnx_image(_: object, __: object, model: Any) -> bytes:
-    image: bytes = convert.onnx.to_model(model, sequence_lens=True).SerializeToString()
+def _onnx_image(_: object, __: object, model: Any, options: dict[str, Any]) -> bytes:
+    image: bytes = convert.onnx.to_model(model, **options).SerializeToString()
     return image
 
 
-def _safetensors_image(arrays: dict[str, Any], framework: str, _: object) -> bytes:
+def _safetensors_image(arrays: dict[str, Any], framework: str, *_: object) -> bytes:
     return checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework})
 
 
@@ -177,20 +230,31 @@ def _read_tensorflow(path: Path, _: object) -> FileWeights:
     return FileWeights(checkpoint.read_tensorflow(path), {})
 
 
+def _read_npz(path: Path, _: object) -> FileWeights:
+    try:
+        with Source(path) as source, np.load(source, allow_pickle=False) as archive:
+            return FileWeights(dict(archive), {})
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise PycudnnrnnError(f"{path} is not a readable .npz file of arrays: {error}") from error
+
+
 def _read_safetensors(path: Path, _: object) -> FileWeights:
     tensors, metadata, models = _models.read(path)
     return FileWeights(tensors, {}, metadata.get(_FRAMEWORK, ""), models)
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
+    return FileWeights(*read_nodes(_load_onnx(path), nodes))
+
+
+def _load_onnx(path: Path) -> Any:
     onnx = onnx_package()
     with Source(path) as source:
         image = source.whole(ONNX_MAX)
     try:
-        model = onnx.load_model_from_string(image)
+        return onnx.load_model_from_string(image)
     except Exception as error:  # protobuf's exceptions have no common base class
         raise PycudnnrnnError(f"{path} is not a readable ONNX model: {error}") from error
-    return FileWeights(*read_nodes(model, nodes))
 
 
 def _torch(purpose: str) -> Any:
@@ -199,12 +263,16 @@ def _torch(purpose: str) -> Any:
     return torch
 
 
+STACKS: Final = {"pytorch": _torch_cells.stacks, "keras": keras_stacks, "tensorflow": tensorflow_stacks}
+"""The RNNs among named arrays, by framework."""
+
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),
     ".h5": FileFormat("keras", _read_keras, lambda arrays, *_: keras_files.h5_image(arrays)),
     ".hdf5": FileFormat("keras", _read_keras),
     ".onnx": FileFormat("onnx", _read_onnx, _onnx_image, "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _safetensors_image),
+    ".npz": FileFormat("", _read_npz),
     INDEX: FileFormat("tensorflow", _read_tensorflow),
     ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
 }

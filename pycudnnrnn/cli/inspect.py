@@ -5,33 +5,30 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.cli._files import FileOrCheckpoint
+from pycudnnrnn.checkpoint._bundle import specs_without_data
+from pycudnnrnn.checkpoint._paths import is_tensorflow
+from pycudnnrnn.cli._files import FILE_FORMATS, STACKS, FileOrCheckpoint, rnns_in, suffix_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
+from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
-
-OTHER_FILES: Final = {
-    **dict.fromkeys((".pt", ".pth"), "torch's"),
-    **dict.fromkeys((".h5", ".hdf5", ".keras"), "Keras's"),
-    ".onnx": "an ONNX model",
-}
-"""Files of weights that are not checkpoints, by suffix."""
 
 
 @click.command()
 @click.argument("file", type=FileOrCheckpoint())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 def inspect(file: Path, as_json: bool) -> None:
-    """Show what a checkpoint contains, and whether it is intact.
+    """Show what a file contains: its RNNs with the options that choose them, and whether a checkpoint is intact.
 
-    The report lists models, and for each tensor its shape, range and how many values are not finite. FILE is a file
-    from Saver or checkpoint.save, any other safetensors file (these have no checksum), or a TensorFlow checkpoint: its
-    prefix, its .index file or its folder.
+    FILE is any file that convert reads. Of a file from Saver or checkpoint.save, of any other safetensors file (these
+    have no checksum), and of a TensorFlow checkpoint (its prefix, its .index file or its folder), the report lists
+    models, and for each tensor its shape, range and how many values are not finite. Of a checkpoint whose data are lost
+    it lists what is in the index.
 
     A damaged file is a one-line error with exit code 1. The file is read once, in pieces, so that memory use stays
     small; a TensorFlow checkpoint needs the memory of its largest tensor.
@@ -40,16 +37,15 @@ def inspect(file: Path, as_json: bool) -> None:
     Examples:
       pycudnnrnn inspect model.safetensors
       pycudnnrnn inspect model.ckpt-1000
+      pycudnnrnn inspect model.pt
       pycudnnrnn inspect model.safetensors --json | jq '.tensors[].nan'
     """  # noqa: D301  click reads the \b
     try:
         found = checkpoint.inspect(file, foreign=True)
-    except CheckpointError as error:
-        if file.suffix not in OTHER_FILES:
+    except CheckpointError:
+        if not _inspect_other(file, as_json=as_json):
             raise
-        what = f"{str(file)!r} is {OTHER_FILES[file.suffix]}, not a safetensors file or a checkpoint"
-        way = f"`pycudnnrnn convert {file} x.safetensors --to pytorch --dry-run` shows its RNN"
-        raise click.UsageError(f"{what}: {way}") from error
+        return
     if as_json:
         echo_json(_report(file, found))
         return
@@ -72,6 +68,47 @@ def inspect(file: Path, as_json: bool) -> None:
     nbytes = sum(spec.nbytes for spec in found.tensors.values())
     counts = f"{elements:,} elements ({sum(found.non_finite.values()):,} not finite), {nbytes:,} bytes"
     out.say(f"{len(rows)} tensors, {counts}")
+    for stack in _stacks_in(found):
+        out.say(f"  {_chosen_by(stack)}: {stack.described()}")
+
+
+def _inspect_other(file: Path, *, as_json: bool) -> bool:
+    """Show the RNNs of a file that is no checkpoint, or of the index of one. Return False for any other file."""
+    if is_tensorflow(file):
+        specs = specs_without_data(file)
+        framework, count = "tensorflow, the index alone", len(specs)
+        stacks = STACKS["tensorflow"](specs) if specs else []
+    elif suffix_of(file) in FILE_FORMATS and suffix_of(file) != ".safetensors":
+        framework, count, stacks = rnns_in(file)
+    else:
+        return False
+    if not count:
+        return False
+    others = count - sum(stack.num_arrays for stack in stacks)
+    if as_json:
+        rnns = [stack._asdict() for stack in stacks]
+        echo_json({"file": str(file), "framework": framework, "rnns": rnns, "others": others})
+        return True
+    out = console()
+    out.say(f"{file}: {framework}")
+    for stack in stacks:
+        out.say(f"  {_chosen_by(stack)}: {stack.described()}")
+    what = "nodes" if framework == "onnx" else "arrays"
+    out.say(f"{len(stacks)} RNNs, {others} other {what}")
+    return True
+
+
+def _stacks_in(found: checkpoint.Inspection) -> list[Stack]:
+    """Return the RNNs of a TensorFlow checkpoint or of another program's file, by the framework or by the names."""
+    recorded = "tensorflow" if found.metadata.get("format") == "tensorflow" else found.metadata.get("framework", "")
+    if not found.tensors or (found.verified and recorded != "tensorflow"):
+        return []
+    frameworks = [recorded] if recorded else ["pytorch", "keras"]
+    return [stack for name in frameworks if name in STACKS for stack in STACKS[name](found.tensors)]
+
+
+def _chosen_by(stack: Stack) -> str:
+    return " ".join(f"-s {key}={','.join(v) if isinstance(v, list) else v}" for key, v in stack.keywords.items())
 
 
 def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
@@ -85,6 +122,7 @@ def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
         "nbytes": sum(spec.nbytes for spec in found.tensors.values()),
         "verified": found.verified,
         "items": _items(found),
+        "rnns": [stack._asdict() for stack in _stacks_in(found)],
         **other,
         "tensors": tensors,
     }

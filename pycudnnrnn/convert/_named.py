@@ -42,8 +42,8 @@ class Named:
         self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
-            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays)}")
-        self.prefix = _completed(framework, prefix, joint)
+            raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays, framework)}")
+        self.prefix = completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
         self._given: dict[str, Any] = {}
         for key, value in self._flat(arrays, ()):
@@ -88,13 +88,16 @@ class Named:
             return found
         ends = re.compile(rf"(?:{pattern.pattern})\Z")
         above = {key: key[: match.start()] for key in self._given if (match := ends.search(key))}
-        there = {_completed(self.framework, prefix, self._joint) for key, prefix in above.items()}
+        there = {completed(self.framework, prefix, self._joint) for key, prefix in above.items()}
         there = {prefix for prefix in there if prefix and any(key.startswith(prefix) for key in above)}
-        hint = f"; there is an RNN under the prefix {some(sorted(there), repr)}" if there else ""
-        what, why = shorten(self.prefix + first), "missing, and so is every other key of an RNN"
-        if not self._all:
-            what, why = "arrays", f"there is no key under the prefix {self.prefix!r}"
-        raise ConvertError(self.framework, what, why + hint, tuple(sorted(there)))
+        hint = f"; choose one: {some(sorted(there), lambda prefix: f'prefix={prefix!r}')}" if there else ""
+        what, why = (
+            shorten(self.prefix + first),
+            f"missing, as are all keys of an RNN, among {some(list(self._all), shorten)}",
+        )
+        if self.prefix:
+            what, why = "prefix", f"there is no RNN under {self.prefix!r}"
+        raise ConvertError(self.framework, what, why + hint, tuple({"prefix": prefix} for prefix in sorted(there)))
 
     def keep_only(self, wanted: Callable[[str], bool]) -> None:
         """Leave out every key that is not wanted: those of other parts of the model."""
@@ -114,10 +117,18 @@ class Named:
         Raises:
             ConvertError: missing, of another rank, or with a size of 0.
         """
-        found = tuple(self._array(key).shape)
+        found = tuple(self.array(key).shape)
         if len(found) not in ranks or 0 in found:
             self.refuse(key, f"expecting {' or '.join(map(str, ranks))} axes with elements, got shape {found}")
         return found
+
+    def shape_of(self, key: str) -> tuple[int, ...]:
+        """Return the shape of whatever is under a key, unchecked; () if there is nothing."""
+        return tuple(getattr(self._all.get(key), "shape", ()))
+
+    def dtype_of(self, key: str) -> str:
+        """Return the name of the dtype of whatever is under a key, or ""."""
+        return str(getattr(self._all.get(key), "dtype", "")).removeprefix("torch.")
 
     def take(self, key: str, *shape: int) -> Array:
         """Return an array of this shape, once.
@@ -125,7 +136,7 @@ class Named:
         Raises:
             ConvertError: missing, of another shape, or of another dtype than the arrays taken before.
         """
-        array = self._array(key)
+        array = self.array(key)
         if array.shape != shape:
             self.refuse(key, f"expecting shape {shape}, got {array.shape}{self.advice}")
         self._dtype = self._dtype or array.dtype
@@ -145,7 +156,12 @@ class Named:
         """Raise a `ConvertError` about a key."""
         raise ConvertError(self.framework, shorten(self.prefix + key), why)
 
-    def _array(self, key: str) -> Array:
+    def array(self, key: str) -> Array:
+        """Return an array, which can be read again.
+
+        Raises:
+            ConvertError: missing, or not an array of a dtype that cuDNN has.
+        """
         if key not in self._all:
             raise ConvertError(self.framework, shorten(self.prefix + key), "missing")
         return as_numpy(self.framework, self.prefix + key, self._all[key])
@@ -161,13 +177,22 @@ _CANONICALS: Final = {
 """How a model's object becomes a `Canonical`, by the first of these members that its class has."""
 
 
-def described(value: Any) -> str:
+_READERS: Final = {
+    "keras": "convert.keras.read(path)", "onnx": "convert.onnx.from_model(onnx.load(path))",
+    "pytorch": "torch.load(path, weights_only=True)", "tensorflow": "checkpoint.read_tensorflow(path)",
+}  # fmt: skip
+
+
+def described(value: Any, framework: str = "") -> str:
     """Name the type of a value that a converter does not take, and what to give instead."""
     text = type(value).__name__
     if isinstance(value, (list, tuple)):
         return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
     if isinstance(value, (str, os.PathLike)):
-        return f"{text}: read the file first, with safetensors.numpy.load_file or checkpoint.read_tensorflow"
+        own = f"{_READERS[framework]}, or " if framework in _READERS else ""
+        return f"{text}: read the file first, with {own}safetensors.numpy.load_file(path)"
+    if framework == "jax_rnn" and getattr(value, "ndim", 0) == 1:
+        return f"{text}: give the vector as {{'weights': vector}}"
     hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
     return f"{text}: its Canonical is {hints[0]}" if hints else text
 
@@ -178,11 +203,16 @@ def under(framework: str, prefix: str, arrays: Mapping[str, Array], joint: str =
     Raises:
         ConvertError: it is not a string.
     """
-    prefix = _completed(framework, prefix, joint)
+    prefix = completed(framework, prefix, joint)
     return {prefix + name: array for name, array in arrays.items()}
 
 
-def _completed(framework: str, prefix: Any, joint: str) -> str:
+def completed(framework: str, prefix: Any, joint: str) -> str:
+    """Return a prefix with the framework's joint at its end, if that is a letter or a digit.
+
+    Raises:
+        ConvertError: it is not a string.
+    """
     if not isinstance(prefix, str):
         raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
     return prefix + joint if prefix[-1:].isalnum() else prefix

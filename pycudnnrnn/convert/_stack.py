@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from pycudnnrnn._checks import shorten
+from pycudnnrnn.convert._cells import check_layers
 from pycudnnrnn.convert._named import Named, flag, some
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
+_OWN_NUMBER: Final = re.compile(r"/(?:lstm|gru|simple_rnn)_cell(?:_[0-9]+)?$")
+"""The end of a cell's path in Keras: cells are counted, so that the two directions of a layer have two numbers."""
+
 _NUMBER: Final = re.compile(r"[0-9]+")
 _INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|[^/]*cell(?:_[0-9]+)?))+$")
 """The end of a cell's path, inside its layer."""
@@ -28,7 +32,7 @@ class CellKeys(NamedTuple):
 
 
 def find_cells(
-    named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Sequence[str] | None, bidirectional: Any
+    named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Any, bidirectional: Any
 ) -> tuple[list[CellKeys], int]:
     """Return the cells of the model, pseudo-layer by pseudo-layer, and the number of directions.
 
@@ -47,13 +51,21 @@ def find_cells(
     if not found:
         raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
     if layers is not None:
-        for name in layers:
+        pairs = [entry for entry in layers if not isinstance(entry, str)]
+        names = [name for entry in layers for name in ([entry] if isinstance(entry, str) else entry)]
+        for name in names:
             if not any(is_under(cell.path, name) for cell in found):
                 there = some(layer_names([cell.path for cell in found]), shorten)
                 why = f"no recurrent cell is under this name; the names here are {there}"
                 raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
-        found = [cell for cell in found if any(is_under(cell.path, name) for name in layers)]
-        named.keep_only(lambda key: any(is_under(key, name) for name in layers))
+        found = [cell for cell in found if any(is_under(cell.path, name) for name in names)]
+        named.keep_only(lambda key: any(is_under(key, name) for name in names))
+        if pairs:
+            ordered = [cell for name in names for cell in found if is_under(cell.path, name)]
+            if len(pairs) != len(layers) or len(ordered) != 2 * len(layers):
+                why = f"expecting pairs of single cells alone, got {shorten(layers)}"
+                raise ConvertError(named.framework, "layers", why)
+            return ordered, 2
     elif names := [name for name in layer_names([cell.path for cell in found]) if name]:
         named.advice = "; without `layers`, all arrays are read as one stack: choose from "
         named.advice += f"{some(names, shorten)} with layers=[...], or -s layers=... on the command line"
@@ -83,17 +95,6 @@ def group_cells(named: Named, leaf_of: Callable[[str], tuple[str, str] | None]) 
     return [CellKeys(path, keys) for path, keys in cells.items()]
 
 
-def check_layers(framework: str, layers: Any) -> None:
-    """Check that this is a list of names of layers, or None.
-
-    Raises:
-        ConvertError: it is neither.
-    """
-    names = layers if isinstance(layers, (list, tuple)) else ()
-    if layers is not None and not (names and all(isinstance(n, str) and n.strip("/") for n in names)):
-        raise ConvertError(framework, "layers", f"expecting a list of names, got {shorten(layers)}")
-
-
 def path_of(layer: int, direction: int, num_layers: int, num_dirs: int) -> str:
     """Return the path of a cell, with a slash at the end, for a framework that does not name stacks."""
     way = f"{('forward', 'backward')[direction]}/" if num_dirs == 2 else ""
@@ -121,7 +122,7 @@ def _by_direction(
     for cell in cells:
         words = _WORD.findall(cell.path)
         backward = any(word in {"backward", "bw"} for _, word in words)
-        place = _WORD.sub(r"\1", cell.path)
+        place = _OWN_NUMBER.sub("", _WORD.sub(r"\1", cell.path)) if words else cell.path
         pair = pairs.setdefault(place, {})
         if backward in pair:
             raise ConvertError(framework, shorten(cell.path), f"stands where {pair[backward].path!r} stands")

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
+from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
-from pycudnnrnn.convert._named import Named, plain_mode, under
+from pycudnnrnn.convert._named import plain_mode, under
+from pycudnnrnn.convert._torch_cells import JOINT, chosen_cells
+from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "name_of", "to_canonical"]
 __dir__ = __all__.copy
 
-_KEY: Final = re.compile(r"(?:weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)_l([0-9]{1,6})(_reverse)?")
-_JOINT: Final = "."
 _KINDS: Final = {"W": "weight_ih", "R": "weight_hh", "bW": "bias_ih", "bR": "bias_hh", "projection": "weight_hr"}
 
 
-def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: Literal["tanh", "relu"] = "tanh") -> Canonical:
-    """Read the state dict of `nn.LSTM`, `nn.GRU` or `nn.RNN`.
+def to_canonical(
+    arrays: Any,
+    *,
+    prefix: str = "",
+    layers: Sequence[str | tuple[str, str]] | None = None,
+    nonlinearity: Literal["tanh", "relu"] | None = None,
+) -> Canonical:
+    """Read the state dict of `nn.LSTM`, `nn.GRU` or `nn.RNN`, or of `nn.LSTMCell`, `nn.GRUCell` or `nn.RNNCell`.
 
-    A module with `bias=False` gets bias mode "none". A state dict does not contain dropout; add it with
-    `c.spec.replace(dropout=...)`.
+    - A module with `bias=False` gets bias mode "none". A state dict does not contain dropout; add it with
+      `c.spec.replace(dropout=...)`.
+    - Cells whose names differ in a number (an `nn.ModuleList`: "layers.0", "layers.1") become a stack in the order of
+      the numbers, with a warning. For cells with other names, give `layers`.
+    - A dict within the dict, such as `state_dict` in a checkpoint of Lightning, is entered if all cells are in it.
+      Names begin below it.
 
     Args:
         arrays: the state dict, of CPU tensors or NumPy arrays.
-        prefix: read only keys that begin with this, such as "encoder.lstm"; the others belong to other parts of the
-            model. A "." is added after a letter or a digit. Default: "" (all keys).
-        nonlinearity: the activation of `nn.RNN`, "tanh" or "relu", which a state dict does not contain.
-            Default: "tanh".
+        prefix: the module or the list of cells to read, such as "encoder.lstm"; other keys belong to other parts of the
+            model. A "." is added after a letter or a digit. Default: "" (the state dict of the module itself).
+        layers: the scope of each layer from the bottom, or a pair (forward, backward) of scopes, such as ["cell1",
+            "cell2"]. Other keys are left out. None: the names decide. Default: None.
+        nonlinearity: the activation of `nn.RNN`, "tanh" or "relu", which a state dict does not contain. None: "tanh",
+            with a warning. Default: None.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing or unexpected, an array of the wrong shape, or another nonlinearity.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, another nonlinearity, weights
+            that the module computes from others (weight_norm, parametrizations, weight drop) or that are quantized, or
+            an RNN that neither `prefix` nor `layers` chooses. That error lists the RNNs.
 
     Example:
         >>> import numpy as np
@@ -47,15 +62,26 @@ def to_canonical(arrays: Any, *, prefix: str = "", nonlinearity: Literal["tanh",
         >>> c.spec
         RNNSpec('lstm', 1, 4, 3)
 
-    Source: torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN (2.13).
+    Source: torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN and their cells (2.13).
     """
-    plain_mode("pytorch", nonlinearity, "nonlinearity")
-    named = Named("pytorch", arrays, prefix, _JOINT)
-    matches = named.matches(_KEY, "weight_ih_l0")
-    num_layers = 1 + max(int(match[1]) for match in matches)
-    num_dirs = 1 + any(match[2] for match in matches)
-    has_biases = any(match[0].startswith("bias") for match in matches)
-    return _two_biases.read("pytorch", named, name_of, num_layers, num_dirs, nonlinearity, has_biases=has_biases)
+    if nonlinearity is not None:
+        plain_mode("pytorch", nonlinearity, "nonlinearity")
+    named, cells = chosen_cells(arrays, prefix, layers)
+
+    def name(kind: str, layer: int, direction: int) -> str:
+        own, key = next(iter(cells[layer][direction].keys.items()))
+        above, _, place = key.rpartition(own)
+        return f"{above}{_KINDS[kind]}{place}"
+
+    has_biases = any("bias_" in own for row in cells for cell in row for own in cell.keys)
+    sizes = len(cells), len(cells[0])
+    c = _two_biases.read("pytorch", named, name, *sizes, nonlinearity or "tanh", has_biases=has_biases)
+    if nonlinearity is None and c.spec.mode is RNNMode.RNN_TANH:
+        warn(
+            "a state dict does not contain the nonlinearity of nn.RNN: read as nonlinearity='tanh', its default",
+            Assumption,
+        )
+    return c
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
@@ -82,7 +108,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         >>> [(name, array.shape) for name, array in arrays.items()][:2]
         [('weight_ih_l0', (16, 3)), ('weight_hh_l0', (16, 4))]
     """
-    return under("pytorch", prefix, _two_biases.write("pytorch", c, name_of), _JOINT)
+    return under("pytorch", prefix, _two_biases.write("pytorch", c, name_of), JOINT)
 
 
 def name_of(kind: str, layer: int, direction: int) -> str:

@@ -51,7 +51,7 @@ def test_a_part_of_an_onnx_model_is_taken_by_the_names_of_its_nodes(run, tmp_pat
     code, _, err = run("whole.onnx", "part.pt", "-s", "nodes=layer_1,layer_2", "--force")
     assert (code, "nodes 'layer_2': no such RNN node among ['layer_0', 'layer_1']" in err) == (1, True)
     code, _, err = run("part.pt", "part.onnx", "-s", "nodes=layer_1")
-    assert (code, "a key of prefix, nonlinearity" in err) == (2, True)
+    assert (code, "a key of prefix, layers, nonlinearity" in err) == (2, True)
 
 
 def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tmp_path):
@@ -188,21 +188,34 @@ class Evil:
 def test_the_only_rnn_of_a_file_needs_no_prefix_and_one_of_two_does(run, model, tmp_path):
     code, out, err = run("model.pt", "m.safetensors", "--to", "pytorch")
     assert (code, err) == (0, "")
-    assert "note: read with -s prefix=lstm.: it is the only RNN in the file" in out
+    assert "note: read with -s prefix=lstm.: the only RNN that was found" in out
     equal_dicts(dict(sorted(load_file(tmp_path / "m.safetensors").items())), dict(sorted(model.items())))
     two = {f"{name}.{key}": torch.from_numpy(array) for name in "ab" for key, array in model.items()}
     torch.save(two, tmp_path / "two.pt")
     code, _, err = run("two.pt", "n.onnx")
-    assert (code, "there is an RNN under the prefix 'a.', 'b.'" in err) == (1, True)
+    listed = "prefix='{}.' (LSTM 3 -> 4, 2 layers, bidirectional, float32)"
+    assert (code, f"choose one: {listed.format('a')}, {listed.format('b')}" in err) == (1, True)
     assert run("model.pt", "n.onnx", "-s", "prefix=decoder")[0] == 1, "a prefix that was given is not replaced"
     assert not (tmp_path / "n.onnx").exists()
+
+
+def test_an_onnx_model_has_the_axes_and_the_inputs_that_are_asked_for(run, model, tmp_path):
+    options = ("-t", "batch_first=true", "-t", "states=true", "-t", "sequence_lens=true")
+    code, out, _ = run("model.pt", "m.onnx", *options)
+    axes = "input [B, T, 3] (batch first); optional: initial_h, initial_c, sequence_lens; outputs: output [B, T, 8],"
+    assert (code, f"inputs: {axes} output_h, output_c" in out) == (0, True)
+    inputs = {value.name: value for value in onnx.load(tmp_path / "m.onnx").graph.input}
+    assert list(inputs) == ["input", "initial_h", "initial_c", "sequence_lens"]
+    assert [axis.dim_param for axis in inputs["input"].type.tensor_type.shape.dim[:2]] == ["B", "T"]
+    assert run("m.onnx", "back.pt", "--verify")[0] == 0
+    assert run("model.pt", "n.onnx", "-t", "layout=1")[0] == 2
 
 
 def test_a_dry_run_prints_the_table_verifies_and_writes_nothing(run, model, tmp_path):
     code, out, _ = run("model.pt", "m.onnx", "--dry-run", "--verify")
     assert (code, "verify: onnx (DST): worst error" in out, "0/W" in out) == (0, True, True)
-    states = "initial_h, initial_c, sequence_lens; outputs: output, output_h, output_c"
-    assert out.endswith(f"not written: m.onnx (onnx), 6 arrays\ninputs: input; optional: {states}\n")
+    axes = "inputs: input [T, B, 3] (time first); outputs: output [T, B, 8], output_h, output_c"
+    assert out.endswith(f"not written: m.onnx (onnx), 6 arrays\n{axes}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
@@ -213,6 +226,59 @@ def test_a_whole_pickled_module_is_refused_with_what_writes_its_weights(run, tmp
     assert "torch.nn.modules.rnn.LSTM is in it, too; torch.save(model.state_dict(), path) writes one" in err
     torch.save(torch.nn.LSTM(3, 4).state_dict(), tmp_path / "whole.pt")
     assert run("whole.pt", "out.safetensors", "--to", "pytorch")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "pytorch_model.bin", "old"])
+def test_a_file_of_torchs_is_known_by_its_content(run, model, tmp_path, name):
+    """Lightning writes .ckpt, with the state dict in another dict. Hugging Face writes .bin."""
+    saved = {"state_dict": torch.load(tmp_path / "model.pt"), "epoch": 1}
+    torch.save(saved, tmp_path / name, _use_new_zipfile_serialization=name != "old")
+    code, out, err = run(name, "m.pt", "--verify")
+    assert (code, err, "note: read with -s prefix=lstm.: the only RNN that was found" in out) == (0, "", True)
+    tensors = torch.load(tmp_path / "m.pt")
+    equal_dicts({key: tensor.numpy() for key, tensor in tensors.items()}, model)
+    (tmp_path / "no.bin").write_bytes(b"anything at all")
+    assert run("no.bin", "n.pt")[0] == 2
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_torchscript_archive_is_refused_with_the_line_that_writes_its_weights(run, tmp_path):
+    torch.jit.save(torch.jit.script(torch.nn.LSTM(3, 4)), tmp_path / "script.pt")
+    code, _, err = run("script.pt", "m.pt")
+    line = "torch.save(torch.jit.load('script.pt').state_dict(), path)"
+    assert (code, f"it is a TorchScript archive; {line} writes one" in err) == (1, True)
+    eval(line, {"torch": torch, "path": "plain.pt"})
+    assert run("plain.pt", "m.pt")[0] == 0
+
+
+def test_arrays_in_an_npz_are_of_the_framework_that_is_named_and_pickles_are_refused(run, tmp_path):
+    c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
+    np.savez(tmp_path / "chainer.npz", **convert.chainer.from_canonical(c, prefix="rnn"))
+    (tmp_path / "chainer.npz").rename(tmp_path / "any name")
+    code, out, _ = run("any name", "m.safetensors", "--from", "chainer", "--to", "chainer")
+    assert (code, "note: read with -s prefix=rnn/: the only RNN that was found" in out) == (0, True)
+    equal_dicts(load_file(tmp_path / "m.safetensors"), dict(sorted(convert.chainer.from_canonical(c).items())))
+    assert "pass --from" in run("any name", "n.pt")[2]
+    np.savez(tmp_path / "evil.npz", weight_ih_l0=np.array([Evil()], object))
+    code, _, err = run("evil.npz", "n.pt", "--from", "pytorch")
+    assert (code, "is not a readable .npz file of arrays" in err, err.count("\n")) == (1, True, 1)
+    assert not (tmp_path / "evil-was-here").exists()
+    torchs = {name: tensor.numpy() for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
+    np.savez(tmp_path / "t.npz", **{f"enc.{name}": array for name, array in torchs.items()})
+    assert "prefix='enc.' (LSTM 3 -> 4, float32)" in run("t.npz", "n.pt", "--from", "pytorch", "-s", "prefix=x")[2]
+
+
+def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
+    cells = torch.nn.ModuleDict({"one": torch.nn.LSTMCell(3, 4), "back": torch.nn.LSTMCell(3, 4)})
+    torch.save(cells.state_dict(), tmp_path / "cells.pt")
+    code, _, err = run("cells.pt", "m.pt")
+    assert (code, "choose one: prefix='one.' (LSTM 3 -> 4, float32), prefix='back.'" in err) == (1, True)
+    assert run("cells.pt", "m.pt", "-s", "layers=one+back", "--verify")[0] == 0
+    two = torch.load(tmp_path / "m.pt")
+    assert torch.equal(two["weight_hh_l0_reverse"], cells.back.weight_hh)
+    torch.save({f"a.{key}": value for key, value in cells.one.state_dict().items()}, tmp_path / "one.pt")
+    code, out, _ = run("one.pt", "m.pt", "--force")
+    assert (code, "note: read with -s prefix=a.: the only RNN that was found" in out) == (0, True)
 
 
 def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_path, recwarn):
@@ -237,7 +303,7 @@ def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("m.h5", "cannot be read as HDF5"), ("m.keras", "cannot be read as a .keras file"),
+        ("m.h5", "cannot be read as a file of Keras"), ("m.keras", "cannot be read as a file of Keras"),
         ("m.onnx", "is not a readable ONNX model"), ("m.safetensors", "format: not a safetensors file"),
         ("outside.onnx", "keeps its data in another file"),
     ],
@@ -265,6 +331,16 @@ def test_values_of_settings_are_read_by_kind(run, tmp_path):
         assert run("n.safetensors", "o.pt", "--from", "jax_rnn", *sizes, f"-s{wrong}")[0] == 1
 
 
+def test_a_verification_of_what_was_assumed_says_so(run, tmp_path):
+    torch.save(torch.nn.RNN(3, 4, nonlinearity="relu").state_dict(), tmp_path / "rnn.pt")
+    code, out, _ = run("rnn.pt", "a.onnx", "--verify")
+    assert (code, "note: a state dict does not contain the nonlinearity of nn.RNN" in out) == (0, True)
+    (line,) = [line for line in out.splitlines() if line.startswith("verify: pytorch (SRC): worst error")]
+    assert line.endswith("; rebuilt from what the notes assume")
+    assert json.loads(run("rnn.pt", "b.onnx", "--json")[1])["notes"][0].endswith("nonlinearity='tanh', its default")
+    assert "assume" not in run("rnn.pt", "c.onnx", "--verify", "-s", "nonlinearity=relu")[1]
+
+
 def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.9.1")
     code, _, err = run("model.pt", "m.onnx", "-s", "prefix=lstm")
@@ -274,15 +350,24 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "there is no key under the prefix 'decoder.'"),
+        (
+            ["model.pt", "m.onnx", "-s", "prefix=decoder"],
+            1,
+            "there is no RNN under 'decoder.'; choose one: prefix='lstm.'",
+        ),
         (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 2, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.h5"], 2, "a name that ends in '.weights.h5'"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
         (["model.pt", "m.safetensors"], 2, "pass --to"),
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),
-        (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, nonlinearity"),
+        (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, layers, nonlinearity"),
         (["model.pt", "m.onnx", "-t", "prefix"], 2, "KEY=VALUE"),
         (["--help"], 0, "Nothing in a file is run"),
+        (["--help"], 0, "pytorch: -s prefix, layers, nonlinearity; -t prefix tensorflow: -s prefix, "),
+        (["--help"], 0, "onnx: -s nodes; -t batch_first, states, sequence_lens"),
+        (["model.pt", "m.safetensors", "--to", "torch"], 2, "did you mean 'pytorch'?"),
+        (["model.pt", "m.safetensors", "--from", "tf", "--to", "flax"], 2, "did you mean 'tensorflow'?"),
+        (["model.pt", "m.xyz", "-s", "prefix=lstm"], 2, "DST has to end in .pt, .pth, .weights.h5, .onnx"),
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, text):

@@ -72,6 +72,18 @@ def test_convert_takes_the_forget_bias(run, tmp_path):
     assert "1.0, its default, was added" in run("convert", "m", "o.index")[1]
 
 
+def test_a_cell_of_any_name_needs_no_prefix_if_it_is_the_only_one_and_is_written_for_tfs_own_cells(run, tmp_path):
+    c = random_canonical(RNNSpec("lstm", 1, 3, 5, dtype="float32", bias_mode="single_input"), 0)
+    arrays = convert.tensorflow.from_canonical(c, cell="lstm_cell")
+    cell = "rnn/multi_rnn_cell/cell_0/lstm_cell/"
+    named = {name.replace(cell, "lstm_fused_cell/"): array for name, array in arrays.items()}
+    write_bundle(tmp_path / "m", named | {"h1": np.ones(3, "f4"), "dense/kernel": np.ones((64, 16), "f4")})
+    code, out, _ = run("convert", "m", "n.index", "-t", "cell=lstm_cell", "-t", "forget_bias=0", "-s", "forget_bias=0")
+    assert (code, "note: read with -s prefix=lstm_fused_cell/: the only RNN that was found" in out) == (0, True)
+    equal_dicts(checkpoint.read_tensorflow(tmp_path / "n"), dict(sorted(arrays.items())))
+    assert run("convert", "m", "o.index", "-s", "layers=lstm_fused_cell", "-t", "cell=lstm")[0] == 1
+
+
 @pytest.mark.parametrize(("target", "more"), [("out.ckpt-3.index", ()), ("out.ckpt-3", ("--to", "tensorflow"))])
 def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target, more):
     options = ("-s", "prefix=net/cudnn_rnn_relu", "-s", "activation=relu", "-t", "prefix=x", *more)
@@ -84,6 +96,21 @@ def test_convert_writes_a_checkpoint(run, arrays, tmp_path, target, more):
     assert (code, "exists: --force overwrites it" in err) == (2, True)
 
 
+def test_a_checkpoint_of_kerass_variables_is_read_as_keras(run, tmp_path):
+    """tf.keras in TF 1's graphs, and the object-based checkpoints of TF 2."""
+    c = random_canonical(RNNSpec("gru", 1, 3, 5, dtype="float32"), 0)
+    arrays = {name.rpartition("/")[2]: array for name, array in convert.keras.from_canonical(c).items()}
+    for path in ("gru/{}", "layer_with_weights-0/cell/{}/.ATTRIBUTES/VARIABLE_VALUE"):
+        write_bundle(tmp_path / "m", {path.format(name): array for name, array in arrays.items()})
+        code, out, _ = run("convert", "m", "n.safetensors", "--from", "keras", "--to", "keras", "--force")
+        assert (code, "note: the arrays do not contain how their layers were made" in out) == (0, True)
+        code, _, err = run("convert", "m.index", "n.pt", "--force")
+        assert (code, "these are Keras's names, which convert.keras reads (--from keras on the command" in err) == (
+            1,
+            True,
+        )
+
+
 def test_a_checkpoint_is_of_no_other_framework(run, arrays):
-    assert run("convert", "model.ckpt-7", "m.pt", "--from", "keras")[0] == 2
+    assert run("convert", "model.ckpt-7", "m.pt", "--from", "pytorch")[0] == 2
     assert run("convert", "model.ckpt-7.index", "m.index", "--to", "keras")[0] == 2

@@ -64,6 +64,9 @@ ORACLES = {
 }
 
 
+KERAS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "simple_rnn", "rnn_relu": "simple_rnn"}
+
+
 def reading(framework, spec):
     """Return the keywords of `to_canonical` for what the arrays do not contain."""
     if framework == "jax_rnn":
@@ -72,9 +75,22 @@ def reading(framework, spec):
     if framework == "onnx" and spec.mode == "gru":
         return {"linear_before_reset": 1}
     words = {
-        "pytorch": {"nonlinearity": "relu"}, "keras": {"activation": "relu"},
+        "pytorch": {"nonlinearity": "relu"},
         "onnx": {"activations": ["Relu"] * spec.num_dirs},
     }  # fmt: skip
+    if framework == "pytorch" and spec.mode == "rnn_tanh":
+        return {"nonlinearity": "tanh"}
+    if framework == "keras":
+        layers = [
+            f"{'bidirectional' if spec.num_dirs == 2 else KERAS[spec.mode]}{f'_{k}' * (k > 0)}"
+            for k in range(spec.num_layers)
+        ]
+        words["keras"] = {
+            "activation": "relu" if spec.mode == "rnn_relu" else "tanh",
+            "go_backwards": False,
+            "layers": layers,
+        }
+        return words["keras"] | ({} if spec.mode.startswith("rnn") else {"recurrent_activation": "sigmoid"})
     return words[framework] if spec.mode == "rnn_relu" else {}
 
 

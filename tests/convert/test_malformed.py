@@ -72,6 +72,7 @@ def test_malformed_input_is_a_convert_error(framework):
             with warnings.catch_warnings(record=True) as left_out:
                 warnings.simplefilter("always")
                 c = module.to_canonical(arrays, **keywords)
+            left_out = [warning for warning in left_out if "not contain" not in str(warning.message)]
         except ConvertError as error:
             refused.append(str(error))
         else:

@@ -11,6 +11,7 @@ from tests.helpers.oracles import random_canonical
 LAYERS = 12
 
 
+@pytest.mark.filterwarnings("ignore:the arrays do not contain how their layers were made")
 @pytest.mark.parametrize("framework", ["pytorch", "keras", "flax", "tensorflow", "equinox", "gluon", "chainer"])
 def test_layer_10_comes_after_layer_2_in_whichever_order_a_file_has_them(framework):
     c = random_canonical(RNNSpec("lstm", LAYERS, 3, 3, dtype="float64"), 1)

@@ -23,10 +23,10 @@ plain = specs(input_modes=["linear_input"], clip=False, projection=False, dtypes
 
 
 @examples(100)
-@given(plain, st.integers(0, 2**31), st.booleans())
-def test_a_written_model_is_read_back_bit_for_bit(spec, seed, lengths):
+@given(plain, st.integers(0, 2**31), st.booleans(), st.booleans(), st.booleans())
+def test_a_written_model_is_read_back_bit_for_bit(spec, seed, lengths, states, batch):
     c = random_canonical(spec, seed)
-    back = convert.onnx.from_model(convert.onnx.to_model(c, sequence_lens=lengths))
+    back = convert.onnx.from_model(convert.onnx.to_model(c, sequence_lens=lengths, states=states, batch_first=batch))
     if spec.bias_mode in ("none", "double"):
         equal_models(back, c)
     equal_models(back, convert.onnx.from_model(convert.onnx.to_model(back)))
@@ -72,9 +72,28 @@ def error(c, session, x, states, lengths=None):
 
 @pytest.mark.parametrize("sequence_lens", [False, True])
 @pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_model_without_states_or_with_the_batch_first_computes_the_same(spec, sequence_lens, capfd):
+    c = random_canonical(spec, 1)
+    x, _ = problem(spec, 5, 3)
+    lengths = [5, 0, 3] if sequence_lens else None
+    for batch_first in (False, True):
+        model = convert.onnx.to_model(c, sequence_lens=sequence_lens, batch_first=batch_first)
+        session = onnxruntime.InferenceSession(model.SerializeToString())
+        if not sequence_lens:
+            assert "will not be treated as constant" not in capfd.readouterr().err
+        given = {"input": x.swapaxes(0, 1) if batch_first else x}
+        given |= {"sequence_lens": np.array(lengths, np.int32)} if lengths else {}
+        y, hy, *cy = session.run(None, given)
+        zeros = np.zeros((spec.num_pseudo_layers, 3, U), "f4")
+        ours = run_ours(c, x, zeros, zeros, lengths or [5] * 3)
+        assert worst(ours, (y.swapaxes(0, 1) if batch_first else y, hy, cy[0] if cy else None)) <= FLOAT32
+
+
+@pytest.mark.parametrize("sequence_lens", [False, True])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_written_model_needs_its_input_alone(spec, sequence_lens):
     c = random_canonical(spec, 1)
-    session = session_of(convert.onnx.to_model(c, sequence_lens=sequence_lens))
+    session = session_of(convert.onnx.to_model(c, sequence_lens=sequence_lens, states=True))
     assert [value.name for value in session.get_inputs()] == ["input"]
     optional = [f"initial_{s}" for s in states_of(spec)] + ["sequence_lens"] * sequence_lens
     assert [value.name for value in session.get_overridable_initializers()] == optional
@@ -89,7 +108,7 @@ def test_a_written_model_needs_its_input_alone(spec, sequence_lens):
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_a_written_model_takes_lengths_and_gives_the_ops_states_for_any_of_them(spec):
     c = random_canonical(spec, 2)
-    session = session_of(convert.onnx.to_model(c, sequence_lens=True))
+    session = session_of(convert.onnx.to_model(c, sequence_lens=True, states=True))
     x, states = problem(spec, 5, 4)
     for lengths in ([5, 0, 3, 1], [0, 0, 0, 0]):
         assert error(c, session, x, states, lengths) <= FLOAT32

@@ -4,6 +4,7 @@ Several nodes are read where the caller names them, and only then. States and le
 """
 
 import io
+import itertools
 
 import numpy as np
 import pytest
@@ -21,7 +22,10 @@ from tests.helpers.onnx_stacks import B, H, I, T, op, stack, worst_error  # noqa
 
 FLOAT32 = 3e-6
 BOTH = ["low", "high"]
-LISTED = r"model: has 2 RNN nodes: name the nodes of one stack in `nodes`, in its order; .* nodes=\['low', 'high'\]$"
+LISTED = (
+    r"model: has 2 RNN nodes: name the nodes of one stack in `nodes`, in its order; .* nodes=\['low', 'high'\], or "
+    "-s nodes=low,high on the command line$"
+)
 
 SQUEEZED, X = op("Squeeze", "Y, 1", "s"), op("Squeeze", "Y, 1", "X")
 SIDE_BY_SIDE = op("Transpose", "Y", "Yt", perm=[0, 2, 1, 3])
@@ -53,7 +57,7 @@ def test_a_model_of_ours_that_was_changed_is_not_read_without_names():
     high = next(node for node in model.graph.node if node.name == "layer_1")
     model.graph.node.append(op("Dropout", high.input[0], "other"))
     high.input[0] = "other"
-    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\]$"):
+    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\], or -s nodes=layer_0,layer_1 "):
         convert.onnx.from_model(model)
     assert convert.onnx.from_model(model, nodes=["layer_0", "layer_1"]).spec.num_layers == 2
 
@@ -62,7 +66,7 @@ def test_the_names_of_ours_in_the_model_of_another_are_no_proof():
     _, model = stack([op("Transpose", "Y", "t", perm=[0, 2, 1, 3]), op("Reshape", "t, 0 0 -1", "X")])
     for k, node in enumerate(node for node in model.graph.node if node.op_type == "LSTM"):
         node.name = f"layer_{k}"
-    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\]$"):
+    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\], or -s nodes=layer_0,layer_1 "):
         convert.onnx.from_model(model)
 
 
@@ -183,6 +187,28 @@ def test_a_state_that_is_shown_to_be_zero_or_that_the_caller_gives_is_read(name)
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
 
+def test_a_state_of_the_caller_is_followed_through_the_branches_of_an_if():
+    """silero-vad: each branch gives the state's axes another form."""
+
+    def branch(*nodes):
+        names = [node.output[0] for node in nodes]
+        return helper.make_graph(nodes, names[1], [], [helper.make_tensor_value_info(name, 1, None) for name in names])
+
+    def model_of(*, held):
+        then = branch(op("Identity", "given", "first"), op("Unsqueeze", "flat, 0", "two"))
+        other = branch(op("Identity", "given", "second"), op("Identity", "held" if held else "given", "three"))
+        choice = helper.make_node("If", ["yes"], ["unused", "s"], "choice", then_branch=then, else_branch=other)
+        tensors = [constant("yes", np.array(False)), constant("held", np.full(STATE, 0.5, "f4"))]
+        given = [floats("given", *STATE), floats("flat", B, H)]
+        return stack([X, choice], states="s", tensors=tensors, given=given)
+
+    c, model = model_of(held=False)
+    assert worst_error(c, model, given=np.zeros(STATE, "f4"), flat=np.zeros((B, H), "f4")) <= FLOAT32
+    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+    with pytest.raises(ConvertError, match="'held' is a constant of the model and not 0"):
+        convert.onnx.from_model(model_of(held=True)[1], nodes=BOTH)
+
+
 CUT = constant("cut", np.array([T, 2, 1], "i4"))
 EVERY = [op("Shape", "x", "sizes"), op("Slice", "sizes, 0, 1", "t"), op("Slice", "sizes, 1, 2", "b"),
          op("Cast", "t", "t32", to=6), op("Tile", "t32, b", "every")]  # fmt: skip
@@ -255,7 +281,7 @@ def elsewhere(place):
         ("If", "node 'inside': 'LSTM' is not read", "`nodes`"),
         ("function", "node 'inside': 'LSTM' is not read", "inline_local_functions"),
         ("LSTM", "'com.microsoft.LSTM' is not read", "`nodes`"),
-        ("DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read", "`nodes`"),
+        ("DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read: .*has quantized weights", "`nodes`"),
     ],
 )
 def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text, way):
@@ -271,6 +297,96 @@ def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text, way):
         equal_models(convert.onnx.from_model(whole, nodes=names), c)
 
 
+@pytest.mark.parametrize("kind", ["If", "Loop", "Scan"])
+def test_nodes_in_bodies_are_read_by_their_names(kind):
+    """silero-vad has one LSTM in each branch of an If. The weights may be constants of the body or around it."""
+    c, model = stack([X])
+    (high,) = (node for node in model.graph.node if node.name == "high")
+    high.name = ""
+    model.graph.node.remove(high)
+    (recurrent,) = (tensor for tensor in model.graph.initializer if tensor.name == "1/R")
+    model.graph.initializer.remove(recurrent)
+    deep = helper.make_graph([high], "deep", [], [helper.make_tensor_value_info("z", 1, None)], [recurrent])
+    node = helper.make_node(
+        "If", ["yes"], ["z"], "deeper", then_branch=deep, else_branch=helper.make_graph([], "n", [], [])
+    )
+    body = helper.make_graph([node], "body", [], [helper.make_tensor_value_info("z", 1, None)])
+    name = "then_branch" if kind == "If" else "body"
+    more = {"else_branch": helper.make_graph([], "nothing", [], [])} if kind == "If" else {}
+    model.graph.node.append(helper.make_node(kind, [], ["z2"], "outer", **{name: body}, **more))
+    equal_models(convert.onnx.from_model(model, nodes=["low", "z"]), c)
+    with pytest.raises(
+        ConvertError, match=r"'LSTM' is not read: .* in the main graph; to read others, .*\['low', 'z'\]"
+    ):
+        convert.onnx.from_model(model)
+
+
+FOLDED = {
+    "Unsqueeze": lambda name, array: ([op("Unsqueeze", "a, 0", name)], {"a": array[0]}),
+    "Reshape, Cast": lambda name, array: (
+        [op("Cast", "a", "f", to=1), op("Reshape", "f, shape of w", name)],
+        {"a": array.astype("f8").ravel(), "shape of w": np.array(array.shape)}),
+    "Transpose, Slice": lambda name, array: (
+        [op("Slice", "a, 0, 1, 2", "s"), op("Transpose", "s", name, perm=[2, 0, 1])],
+        {"a": np.concatenate([array.transpose(1, 2, 0), array.transpose(1, 2, 0) + 1], 2)}),
+    "Concat, Identity, Squeeze": lambda name, array: (
+        [op("Identity", "a", "same"), op("Squeeze", "b, 0", "flat"), op("Concat", "same, flat", name, axis=1)],
+        {"a": array[:, :2], "b": array[None, :, 2:]}),
+    "Split": lambda name, array: (
+        [helper.make_node("Split", ["a"], ["other", name], axis=1, num_outputs=2)],
+        {"a": np.concatenate([array + 1, array], 1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FOLDED)
+@pytest.mark.parametrize("key", ["W", "R"])
+def test_weights_that_nodes_make_of_constants_are_computed(what, key):
+    """keras2onnx, torch's exporter and silero-vad: the oracle is onnxruntime, which runs the same nodes."""
+    c, model = stack([X])
+    (old,) = (tensor for tensor in model.graph.initializer if tensor.name == f"1/{key}")
+    nodes, tensors = FOLDED[what](f"1/{key}", numpy_helper.to_array(old))
+    model.graph.initializer.remove(old)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in tensors.items())
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    if what == "Split":
+        model.opset_import[0].version = 18
+    assert worst_error(c, model) <= FLOAT32
+    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+
+
+def test_what_a_small_file_would_blow_up_is_not_computed():
+    _, model = stack([X])
+    (old,) = (tensor for tensor in model.graph.initializer if tensor.name == "1/W")
+    model.graph.initializer.remove(old)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 4 * H, 1), "f4"), "0th"))
+    names = ["0th", *(f"{k}th" for k in range(1, 40)), "1/W"]
+    for k, (below, above) in enumerate(itertools.pairwise(names)):
+        model.graph.node.insert(k, op("Concat", f"{below}, {below}", above, axis=2))
+    with pytest.raises(ConvertError, match="is made of more bytes than the model has"):
+        convert.onnx.from_model(model, nodes=BOTH)
+    model.graph.node[0].input[:] = ["1/W", "1/W"]  # a cycle
+    with pytest.raises(ConvertError, match="is not a constant of the model"):
+        convert.onnx.from_model(model, nodes=BOTH)
+    model.graph.node[0].input[:] = ["0th", "1/R"]
+    for node in model.graph.node[1:40]:
+        node.input[:] = node.input[:1]
+    model.graph.node[39].attribute[0].i = 9
+    with pytest.raises(ConvertError, match="cannot be computed: "):
+        convert.onnx.from_model(model, nodes=BOTH)
+
+
+def test_peepholes_of_zeros_and_lengths_of_all_steps_are_none():
+    c, model = stack([X], lengths=("every", ""), tensors=[constant("every", np.array([T] * B, "i4"))])
+    high = next(node for node in model.graph.node if node.name == "high")
+    high.input[:] = [*high.input[:4], "", "", "", "P"]
+    model.graph.initializer.append(constant("P", np.zeros((1, 3 * H), "f4")))
+    low = next(node for node in model.graph.node if node.name == "low")
+    low.input[:] = [*low.input[:5], "", "", "P"]
+    assert worst_error(c, model) <= FLOAT32
+    equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
+
+
 @pytest.mark.parametrize("nodes", ["low", [], ["low", 3], ["other"]])
 def test_names_of_nodes_have_to_be_those_of_nodes(nodes):
     with pytest.raises(ConvertError, match=r"expecting a list of names|no such RNN node among \['high', 'low'\]"):
@@ -282,7 +398,8 @@ def test_names_of_nodes_have_to_be_those_of_nodes(nodes):
     [
         (lambda node: node.attribute.append(helper.make_attribute("clip", 3.0)), "nodes of one stack have equal ones"),
         (lambda node: node.attribute.append(helper.make_attribute("zoneout", 3.0)), r"unknown: \['zoneout'\]"),
-        (lambda node: node.input.__setitem__(1, "x"), "is not a constant of the model: fold the nodes"),
+        (lambda node: node.input.__setitem__(1, "x"), "W of node 'high': is an input of the model, which"),
+        (lambda node: node.input.__setitem__(1, "X"), "W of node 'high': is not a constant of the model: f"),
         (lambda node: setattr(node, "op_type", "GRU"), "GRU, LSTM: name the nodes of one stack"),
         (lambda node: setattr(node, "name", "low"), "2 RNN nodes have this name"),
     ],

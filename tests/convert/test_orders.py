@@ -99,7 +99,8 @@ def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction
     """Recorded conventions: no Keras that runs today has these layers."""
     c = random_canonical(RNNSpec(mode, 2, 4, 3, direction=direction, dtype="float64"), 5)
     arrays = convert.keras.from_canonical(c, cudnn=True)
-    equal_models(convert.keras.to_canonical(arrays), c)
+    with pytest.warns(UserWarning, match="read with go_backwards=False, layers="):  # their activations have no choice
+        equal_models(convert.keras.to_canonical(arrays), c)
     without = random_canonical(c.spec.replace(bias_mode="none"), 5)
     assert convert.keras.from_canonical(without, cudnn=True).keys() == arrays.keys(), "the biases are zeros"
     plain = list(convert.keras.from_canonical(c).values())

@@ -10,7 +10,8 @@ from tests.helpers.oracles import FRAMEWORKS, equal_models, need, random_canonic
 
 pytestmark = pytest.mark.filterwarnings(
     # keras.Variable.__array__ has not followed NumPy 2
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning",
+    "ignore:the arrays do not contain how their layers were made",
 )
 
 
@@ -45,7 +46,11 @@ READ = {
         (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
         (torch(bias_ih_l0=np.ma.masked_equal(f4(16), 1)), {}, "'bias_ih_l0': cannot be read as an array"),
         (torch(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
-        (torch(), {"prefix": "decoder"}, "there is no key under the prefix 'decoder.'"),
+        (
+            torch(),
+            {"prefix": "decoder"},
+            "prefix: there is no RNN under 'decoder.'; choose one: prefix='' (LSTM 3 -> 4, 2 layers",
+        ),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
     ],
@@ -93,15 +98,19 @@ READ = {
     ],
     "tensorflow": [
         (two_of("tensorflow", **{CELL + "bias_cudnn_1": None}), {}, "bias_cudnn_1': missing"),
-        (two_of("tensorflow", **{CELL + "w_f_diag": f4(4)}), {}, "w_f_diag': unexpected"),
+        (two_of("tensorflow", **{CELL + "w_f_diag": f4(4)}), {}, "w_f_diag': is a peephole"),
         (two_of("tensorflow"), {"forget_bias": 1.0}, "cudnn_compatible_lstm_cell adds nothing"),
         ({name.replace(*APART): a for name, a in OWN_LSTM.items()}, {}, "each direction has layers of its own"),
-        (OWN_LSTM | {"rnn/lstm_cell/bias": f4(16)}, {}, "of another RNN than"),
+        (OWN_LSTM | {"rnn/lstm_cell/kernel": f4(7, 16)}, {}, "the names do not contain the order of these layers"),
         ({n: a for n, a in two_of("tensorflow").items() if CELL in n}, {}, "of 2 cells by their numbers, number 0"),
         (OWN_LSTM, {"forget_bias": np.inf}, "expecting a finite number"),
         (TFS_GRU, {}, "its reset gate comes before the product"),
         (written("tensorflow", "rnn_tanh"), {}, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu"),
-        (two_of("tensorflow", **{"rnn/basic_rnn_cell/kernel": f4(7, 4)}), {}, "one kind of cell"),
+        (
+            two_of("tensorflow", **{CELL.replace("1/cudnn_compatible_lstm", "2/basic_rnn") + "kernel": f4(8, 4)}),
+            {},
+            "expecting one kind of cell, got basic_rnn_cell, cudnn_compatible_lstm_cell",
+        ),
     ],
 }
 
@@ -149,8 +158,17 @@ def test_a_list_of_kerass_weights_is_answered_with_what_to_give():
     model, _ = objects()["Keras's model"]
     with pytest.raises(ConvertError, match="expecting a dict of arrays, got list: arrays need names") as caught:
         convert.keras.to_canonical(model.get_weights())
-    with pytest.raises(ConvertError, match="got str: read the file first"):
-        convert.keras.to_canonical("model.safetensors")
+    readers = {"keras": r"convert.keras.read\(path\), or safe", "pytorch": r"torch.load\(path, weights_only=True\), or"}
+    readers |= {
+        "onnx": "convert.onnx.from_model",
+        "tensorflow": "checkpoint.read_tensorflow",
+        "flax": "safetensors.num",
+    }
+    for framework, reader in readers.items():
+        with pytest.raises(ConvertError, match=f"got str: read the file first, with {reader}"):
+            getattr(convert, framework).to_canonical("model.file")
+    with pytest.raises(ConvertError, match=r"got ndarray: give the vector as \{'weights': vector\}"):
+        convert.jax_rnn.to_canonical(np.ones(224), input_size=3, hidden_size=4)
     arrays = eval(str(caught.value).partition("give ")[2].rstrip(")"), {"model": model})
     assert convert.keras.to_canonical(arrays).spec.num_units == 4
 
@@ -208,9 +226,8 @@ def test_layers_whose_names_end_alike_are_called_by_their_paths():
 
 
 def test_what_names_do_not_tell_apart_is_not_guessed():
-    """Before TensorFlow 2 there is no cell in a path: a Dense, or an RNN that lost its recurrent kernel."""
     cell = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16)), "bias": np.ones(16)}
-    arrays = {f"lstm/{name}": array for name, array in cell.items()} | {"other/kernel": np.ones((4, 16))}
+    arrays = {f"{path}/{name}": array for path in ("lstm", "other") for name, array in cell.items()}
     with pytest.raises(ConvertError, match="'lstm', 'other': the names do not say the order of these layers"):
         convert.keras.to_canonical(arrays)
 
@@ -243,8 +260,10 @@ def test_a_missing_prefix_and_a_wrong_one_name_those_that_are_there(framework, g
     arrays = module.from_canonical(C, prefix=whole) | {"other": np.ones(2)}
     with pytest.raises(ConvertError) as caught:
         module.to_canonical(arrays, prefix=given)
-    assert str(caught.value).endswith(f"; there is an RNN under the prefix {whole!r}")
-    assert ("there is no key under the prefix 'elsewhere" in str(caught.value)) == bool(given)
+    assert f"; choose one: prefix={whole!r}" in str(caught.value)
+    assert ("there is no RNN under 'elsewhere" in str(caught.value)) == bool(given)
+    assert caught.value.choices == ({"prefix": whole},)
     arrays |= module.from_canonical(C, prefix="second-")
-    with pytest.raises(ConvertError, match=f"under the prefix '{whole}', 'second-'$"):
+    with pytest.raises(ConvertError, match=r"choose one: prefix=.*, prefix='second-'") as caught:
         module.to_canonical(arrays, prefix=given)
+    assert caught.value.choices == ({"prefix": whole}, {"prefix": "second-"})

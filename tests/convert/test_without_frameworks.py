@@ -37,7 +37,8 @@ def test_converting_imports_no_framework():
 import sys
 import numpy as np
 from pycudnnrnn import convert
-c = convert.pytorch.to_canonical({"weight_ih_l0": np.ones((4, 3)), "weight_hh_l0": np.ones((4, 4))})
+arrays = {"weight_ih_l0": np.ones((4, 3)), "weight_hh_l0": np.ones((4, 4))}
+c = convert.pytorch.to_canonical(arrays, nonlinearity="tanh")
 for name in ("keras", "onnx", "gluon", "chainer", "tensorflow", "flax"):
     getattr(convert, name).from_canonical(c)
 heavy = {"torch", "jax", "keras", "flax", "equinox", "onnx", "onnxruntime", "h5py", "tensorflow", "click", "rich"}
@@ -49,7 +50,7 @@ print(sorted(heavy & sys.modules.keys()))
 
 def test_a_missing_extra_is_named(monkeypatch):
     c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
-    calls = {"h5py": lambda: convert.keras.read_h5("x.h5"), "onnx": lambda: convert.onnx.to_model(c)}
+    calls = {"h5py": lambda: convert.keras.read("x.h5"), "onnx": lambda: convert.onnx.to_model(c)}
     for package, call in calls.items():
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(ImportError, match=r"pip install '\.\[convert\]'"):

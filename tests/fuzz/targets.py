@@ -87,7 +87,7 @@ def keras_file(data: bytes, path: Path) -> None:
         file.attrs["model_config"] = data.decode("ascii", "replace").replace("\0", " ")
     for layers in (None, ["one"], ["one", "two"], ["part", "two"], ["both", "one"], ["over"]):
         with contextlib.suppress(ConvertError):
-            convert.keras.to_canonical(convert.keras.read_h5(path), layers=layers)
+            convert.keras.to_canonical(convert.keras.read(path), layers=layers)
 
 
 def onnx_file(data: bytes, path: Path) -> None:

@@ -98,6 +98,22 @@ def opened(path: Path) -> Iterator[Bundle]:
         yield Bundle(entries, [stack.enter_context(Source(shard)) for shard in shard_paths(prefix, num_shards)])
 
 
+def specs_without_data(path: Path) -> dict[str, TensorSpec]:
+    """Return the shapes and dtypes in the index of a checkpoint whose data are lost; {} if the data are there.
+
+    Raises:
+        CheckpointError: the index is damaged.
+    """
+    with refused(path):
+        prefix = prefix_of(latest_in(path))
+        num_shards, entries = _index(prefix)
+        if any(shard.exists() for shard in shard_paths(prefix, num_shards)):
+            return {}
+        with parsing("a name in the index"):
+            whole = {key.decode(): entry for key, entry in entries.items() if not key.startswith(b"\0")}
+        return {name: entry.spec() for name, entry in whole.items() if entry.kind in DTYPES}
+
+
 class Bundle:
     """An open checkpoint: its index, and access to the elements of its tensors.
 

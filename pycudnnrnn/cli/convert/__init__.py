@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from pycudnnrnn import convert as converters
+from pycudnnrnn._text import Assumption
 from pycudnnrnn.checkpoint._paths import is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
@@ -24,13 +25,44 @@ from pycudnnrnn.errors import ConvertError
 
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
+_MEANT: Final = {"torch": "pytorch", "tf": "tensorflow", "jax": "jax_rnn", "mxnet": "gluon"}
+"""Other names of frameworks."""
 
-@click.command()
+
+class _Framework(click.Choice[str]):
+    """A framework by the name of its converter."""
+
+    def __init__(self) -> None:
+        super().__init__(FRAMEWORKS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in _MEANT:
+            self.fail(f"{value!r} is not a framework's name here: did you mean {_MEANT[value]!r}?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _keywords(function: Any) -> dict[str, inspect.Parameter]:
+    return {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def _all_keys() -> str:
+    """List the keys of -s and -t for each framework."""
+    lines = []
+    for name in FRAMEWORKS:
+        module = getattr(converters, name)
+        read, written = _keywords(module.to_canonical), _keywords(module.from_canonical)
+        if name == "onnx":  # of a model, the file has the other keywords
+            read, written = {"nodes": None}, _keywords(module.to_model)  # type: ignore[dict-item]  # names alone
+        lines.append(f"{name}: -s {', '.join(read) or 'none'}; -t {', '.join(written) or 'none'}")
+    return "\b\nKeys of -s and -t by framework:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@click.command(epilog=_all_keys())
 @click.argument("source", metavar="SRC", type=_files.FileOrCheckpoint())
 @click.argument("target", metavar="DST", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--from", "from_", type=click.Choice(FRAMEWORKS),
+@click.option("--from", "from_", type=_Framework(),
               help="SRC's framework, if neither its suffix nor SRC tells it.")  # fmt: skip
-@click.option("--to", type=click.Choice(FRAMEWORKS), help="DST's framework, if its suffix does not tell it.")
+@click.option("--to", type=_Framework(), help="DST's framework, if its suffix does not tell it.")
 @click.option("-s", "--source-option", "source_options", multiple=True, metavar="KEY=VALUE",
               help="A keyword of to_canonical: prefix=encoder.lstm or layers=lstm,lstm_1.")  # fmt: skip
 @click.option("-t", "--target-option", "target_options", multiple=True, metavar="KEY=VALUE",
@@ -45,9 +77,9 @@ def convert(
 ) -> None:  # fmt: skip
     """Convert RNN weights from one framework's file to another's.
 
-    Formats: .pt (a state dict of tensors, no code), .safetensors, .weights.h5 (Keras) and .onnx. SRC may also be a .h5
-    or .keras file of a whole model. Name a TensorFlow checkpoint by its .index file; as SRC, its prefix or its folder
-    works, too.
+    Formats: .pt (a state dict of tensors, no code; as SRC under any name), .safetensors, .weights.h5 (Keras) and .onnx.
+    SRC may also be a .h5 or .keras file of a whole model, or a .npz of any framework's arrays. Name a TensorFlow
+    checkpoint by its .index file; as SRC, its prefix or its folder works, too.
 
     Only the RNN is converted: a Dense layer or an embedding beside it stays behind.
 
@@ -73,24 +105,27 @@ def convert(
         raise _says_nothing(target, "--to")
     _files.check_target(target, target_format, force=force)
     writer = getattr(converters, target_framework)
-    write_with = options_of(writer.from_canonical, target_options, "-t")
+    is_model = target_format == ".onnx"
+    write_with = options_of(converters.onnx.to_model if is_model else writer.from_canonical, target_options, "-t")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         framework, given, c = open_source(source, source_format, framework, source_options)
-    arrays: dict[str, Any] = writer.from_canonical(c, **write_with)
+    arrays: dict[str, Any] = writer.from_canonical(c, **({} if is_model else write_with))
     sides = {"SRC": (framework, given), "DST": (target_framework, arrays)}
     if framework == own.NAME:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
-    image = _files.image(target_format, target_framework, arrays, c)
+    image = _files.image(target_format, target_framework, arrays, c, write_with)
     out = console()
     if not as_json:
         out.say(f"{source}: {c.spec!r}")
         for warning in said:
             out.say(f"note: {warning.message}")
         print_table(out, ["in DST", "shape"], [[name, list(array.shape)] for name, array in arrays.items()])
+        assumed = any(issubclass(warning.category, Assumption) for warning in said)
         for verdict in verdicts:
-            out.say(f"verify: {verdict}")
+            rebuilt = "; rebuilt from what the notes assume" if assumed and verdict.name.endswith("(SRC)") else ""
+            out.say(f"verify: {verdict}{rebuilt}")
     if not dry_run:
         _files.write(target, image, arrays)
     if as_json:
@@ -102,24 +137,38 @@ def convert(
         })  # fmt: skip
         return
     out.say(f"{'not written' if dry_run else 'written'}: {target} ({target_framework}), {len(arrays)} arrays")
-    if target_format == ".onnx":
-        c_in, c_out = (", initial_c", ", output_c") if c.spec.has_cell_state else ("", "")
-        out.say(f"inputs: input; optional: initial_h{c_in}, sequence_lens; outputs: output, output_h{c_out}")
+    if is_model:
+        out.say(_inputs_and_outputs(c, **write_with))
+
+
+def _inputs_and_outputs(
+    c: Canonical, *, batch_first: bool = False, states: bool = False, sequence_lens: bool = False
+) -> str:
+    """Describe the inputs and outputs of a model of ONNX that was written with these options."""
+    axes, first = ("B, T", "batch") if batch_first else ("T, B", "time")
+    both = ["h", "c"] if c.spec.has_cell_state else ["h"]
+    more = [f"initial_{s}" for s in both if states] + ["sequence_lens"] * sequence_lens
+    optional = f"; optional: {', '.join(more)}" if more else ""
+    outputs = ", ".join(f"output_{s}" for s in both)
+    given = f"inputs: input [{axes}, {c.spec.input_size}] ({first} first){optional}"
+    return f"{given}; outputs: output [{axes}, {c.spec.num_units * c.spec.num_dirs}], {outputs}"
 
 
 def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
     reads = which == "SRC"
     formats = [end for end, own in _files.FILE_FORMATS.items() if reads or own.image or end == _files.INDEX]
-    may_be = given == "tensorflow" or (reads and given is None)
+    may_be = given == "tensorflow" or (reads and given in {None, "keras"})
     if may_be and (path.is_dir() or is_tensorflow(path) if reads else path.suffix not in formats):
-        return _files.INDEX, "tensorflow"
-    if path.suffix not in formats:
-        raise click.UsageError(f"{which} has to end in {', '.join(formats)}, got {path.name!r}")
-    usual = _files.FILE_FORMATS[path.suffix].framework
+        return _files.INDEX, given or "tensorflow"
+    suffix = _files.suffix_of(path) if reads else path.suffix
+    if suffix not in formats:
+        ends = [end if reads or end != ".h5" else ".weights.h5" for end in formats]
+        raise click.UsageError(f"{which} has to end in {', '.join(ends)}, got {path.name!r}")
+    usual = _files.FILE_FORMATS[suffix].framework
     if given and usual and given != usual:
-        raise click.UsageError(f"a {path.suffix} file is {usual}'s, not {given}'s; .safetensors takes any")
-    return path.suffix, given or usual
+        raise click.UsageError(f"a {suffix} file is {usual}'s, not {given}'s; .safetensors and .npz take any")
+    return suffix, given or usual
 
 
 def open_source(
@@ -146,14 +195,16 @@ def open_source(
 
 
 def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], given: dict[str, Any]) -> Canonical:
-    """Convert arrays. Without a prefix, take the only RNN among them, and name its prefix in a warning."""
+    """Convert arrays. If the error offers only one choice, take it, and name it in a warning."""
     try:
         return to_canonical(arrays, **given)
     except ConvertError as error:
-        if "prefix" in given or len(error.prefixes) != 1:
+        if len(error.choices) != 1 or not given.keys().isdisjoint({"prefix", "layers"}):
             raise
-        warnings.warn(f"read with -s prefix={error.prefixes[0]}: it is the only RNN in the file", stacklevel=1)
-        return to_canonical(arrays, **given, prefix=error.prefixes[0])
+        (choice,) = error.choices
+        text = ", ".join(f"-s {key}={value}" for key, value in choice.items())
+        warnings.warn(f"read with {text}: the only RNN that was found", stacklevel=1)
+        return to_canonical(arrays, **given, **choice)
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
@@ -163,7 +214,7 @@ def _says_nothing(path: Path, flag: str) -> click.UsageError:
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
     """Read KEY=VALUE for the keywords of a converter, by their annotations; `names` takes a list of names."""
-    keywords = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+    keywords = _keywords(function)
     known = {n: p.annotation for n, p in keywords.items()} | ({names: "Sequence[str]"} if names else {})
     found: dict[str, Any] = {}
     for option in options:
@@ -184,7 +235,8 @@ def value_of(annotation: str, text: str) -> Any:
     if "bool" in kinds and word in {"true", "false"}:
         return word == "true"
     if any(kind.startswith("Sequence[") for kind in kinds):
-        return text.split(",")
+        names = text.split(",")
+        return [tuple(n.split("+")) if "tuple[" in annotation and "+" in n else n for n in names]
     if "float" in kinds:
         with contextlib.suppress(ValueError):
             return float(text)

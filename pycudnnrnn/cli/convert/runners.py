@@ -85,7 +85,7 @@ def run_onnx(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
     """Run the model that `onnx.to_model` writes on onnxruntime."""
     import onnxruntime  # noqa: PLC0415
 
-    model = model_of(arrays, spec, sequence_lens=True)
+    model = model_of(arrays, spec, sequence_lens=True, states=True)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors; it warns of every input that may be left out
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

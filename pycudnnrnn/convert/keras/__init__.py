@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, stack, unstack
+from pycudnnrnn._text import Assumption, warn
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert._stack import CellKeys, named_layers
+from pycudnnrnn.convert._stack import CellKeys, layer_names, named_layers
 from pycudnnrnn.convert.keras.config import config_of, model_of, settings_in, short_names
-from pycudnnrnn.convert.keras.files import read_h5, read_keras, write_h5
+from pycudnnrnn.convert.keras.files import read, write_h5
 from pycudnnrnn.convert.keras.used import used_cells
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
-__all__ = ["from_canonical", "read_h5", "read_keras", "read_settings", "to_canonical", "write_h5"]
+__all__ = ["from_canonical", "read", "read_settings", "to_canonical", "write_h5"]
 __dir__ = __all__.copy
 
 _USUAL: Final[dict[str, Any]] = {
@@ -38,7 +39,7 @@ _CLASSES: Final = {
 def to_canonical(
     arrays: Any,
     *,
-    layers: Sequence[str] | None = None,
+    layers: Sequence[str | tuple[str, str]] | None = None,
     activation: Literal["tanh", "relu"] | None = None,
     recurrent_activation: Literal["sigmoid"] | None = None,
     reset_after: bool | None = None,
@@ -47,28 +48,30 @@ def to_canonical(
     """Read one recurrent layer of Keras, or several that form a stack.
 
     The layers are `LSTM`, `GRU`, `SimpleRNN`, each possibly in `Bidirectional`, and Keras 2's `CuDNNLSTM` and
-    `CuDNNGRU`, which the size of the bias shows. A Bidirectional layer has to concatenate (its default).
+    `CuDNNGRU`, which the size of the bias shows. A model that masks steps needs `sequence_lengths` in each call of the
+    op, and a Bidirectional layer that does not concatenate needs its merge by the caller: warnings say so.
 
     - The one bias of LSTM and SimpleRNN becomes cuDNN's single input bias. GRU and the CuDNN layers have two biases,
       which stay separate. `use_bias=False` gives bias mode "none".
-    - A Dense and other layers are left out if the recurrent layers have a cell in their paths, as they have since
-      TensorFlow 2.
-    - `read_keras` and `read_h5` return the arrays together with the file's configuration. With it, several layers are
+    - Layers without a recurrent kernel, such as Dense, are left out.
+    - `read` returns the arrays together with the configuration of a file of a whole model. With it, several layers are
       read without names only from a Sequential model, with only layers between them that do nothing outside training
       (Dropout). From any other model, name the layers of one stack in `layers`. The error lists the names to choose
       from. Anything that the model computes between the named layers is ignored.
     - A layer raises an error if the configuration shows that it is stateful, called more than once, or starts from a
       state that is not an input of the model. Its arrays alone (`dict(arrays)`) can be read.
     - **Arrays by themselves cannot show this.** From any other dict (`dict(arrays)`, the variables of a model, a
-      `.weights.h5`) the recurrent layers become a stack, even if the model has other layers between them. Then give
-      `layers`.
+      `.weights.h5`) the recurrent layers become a stack, even if the model has other layers between them. A warning
+      lists what was assumed of the layers, as the keywords that say it. A file of weights from Keras before 2.3, whose
+      gates were hard_sigmoid by default, needs `recurrent_activation`.
 
     Args:
         arrays: a dict of `kernel`, `recurrent_kernel` and `bias`, under Keras's paths (`w.path`), under the names that
-            `read_h5` or `read_keras` return, or by themselves for one layer.
+            `read` returns, or by themselves for one layer.
         layers: names of the layers to read, in order; the others are left out. `read_settings` lists the names in a
-            file. The name of a model within the model means all its layers. None: the only recurrent layer, or those of
-            a Sequential model. Default: None.
+            file. The name of a model within the model means all its layers. Without a configuration, a pair (forward,
+            backward) of names means both directions of a layer. None: the only recurrent layer, or those of a
+            Sequential model. Default: None.
         activation: the layers' argument, "tanh" or "relu" (SimpleRNN). None: the file's configuration, or "tanh"
             without one. Default: None.
         recurrent_activation: the layers' argument; cuDNN has only "sigmoid". None: the file's configuration, or
@@ -92,7 +95,8 @@ def to_canonical(
         >>> from pycudnnrnn import convert
         >>> arrays = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16))}
         >>> arrays |= {"bias": np.ones(16)}
-        >>> convert.keras.to_canonical(arrays).spec
+        >>> made = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+        >>> convert.keras.to_canonical(arrays, go_backwards=False, **made).spec
         RNNSpec('lstm', 1, 4, 3, dtype='float64', bias_mode='single_input')
 
     Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
@@ -102,7 +106,8 @@ def to_canonical(
         "go_backwards": go_backwards,
     }  # fmt: skip
     named = Named("keras", arrays)
-    cells, num_dirs, settings = used_cells(named, config_of(arrays), layers)
+    config = config_of(arrays)
+    cells, num_dirs, settings = used_cells(named, config, layers)
     made = _USUAL | settings | {key: value for key, value in given.items() if value is not None}
     plain = plain_mode("keras", made["activation"])
     if made["recurrent_activation"] != "sigmoid":
@@ -120,6 +125,15 @@ def to_canonical(
         raise ConvertError("keras", "reset_after", _RESET_BEFORE)
     bias_shape = _bias_shape(named, mode, cells[0], columns)
     cudnn = bias_shape == (2 * columns,) and mode in (RNNMode.LSTM, RNNMode.GRU)
+    if config is None:
+        used = () if cudnn else ("activation",) if mode not in (RNNMode.LSTM, RNNMode.GRU) else _OF_GATES
+        if "recurrent_activation" in used and given["recurrent_activation"] is None:
+            _check_version(getattr(arrays, "version", ""))
+        used = (*used, "reset_after") if mode is RNNMode.GRU and bias_shape is None else used
+        ordered = (
+            layer_names([cell.path for cell in cells[::num_dirs]]) if layers is None and len(cells) > num_dirs else []
+        )
+        _warn_of_assumptions([key for key in (*used, "go_backwards") if given[key] is None], ordered)
     form = _form(mode, biases=bias_shape is not None, cudnn=cudnn)
     found = []
     for p, cell in enumerate(cells):
@@ -143,8 +157,8 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         within the model if other layers have the same name.
 
     Raises:
-        ConvertError: another kind of file, a configuration that is not JSON, or a Bidirectional layer that does not
-            concatenate, or whose directions differ.
+        ConvertError: another kind of file, a configuration that is not JSON, or a Bidirectional layer whose directions
+            differ.
         MissingDependencyError: h5py is not installed.
 
     Example:
@@ -160,7 +174,7 @@ def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         >>> convert.keras.read_settings(path)
         {'encoder': {'reset_after': True}}
     """
-    config = config_of((read_keras if Path(path).suffix == ".keras" else read_h5)(path))
+    config = config_of(read(path))
     recurrent = {layer.path: layer for layer in model_of(config).walk() if layer.made is not None}
     names = short_names(recurrent)
     return {names[layer.path]: settings_in(layer.made_with()) for layer in recurrent.values()}
@@ -211,6 +225,25 @@ def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: 
     return found
 
 
+def _check_version(version: str) -> None:
+    """Check that a file of weights alone is not of a Keras whose gates had another activation unless told otherwise."""
+    numbers = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) < (2, 3):
+        which = " (TF 1's tf.keras; in TF 2.0 and 2.1 it is sigmoid)" if version.endswith("-tf") else ""
+        why = (
+            f"the file is of Keras {version}, whose LSTM and GRU have hard_sigmoid gates by default{which}, which cuDNN"
+        )
+        why += " does not have: if the layers were made with sigmoid, give recurrent_activation='sigmoid'"
+        raise ConvertError("keras", "recurrent_activation", why)
+
+
+def _warn_of_assumptions(keys: list[str], ordered: list[str]) -> None:
+    assumed = [f"{key}={_USUAL[key]!r}" for key in keys] + [f"layers={ordered!r}"] * bool(ordered)
+    if assumed:
+        warn(f"the arrays do not contain how their layers were made: read with {', '.join(assumed)}", Assumption)
+
+
+_OF_GATES: Final = ("activation", "recurrent_activation")
 _RESET_BEFORE: Final = (
     "the GRU resets before the recurrent product, and cuDNN's after it: they compute different things, and no weights "
     "make them equal"

@@ -20,15 +20,17 @@ Settings = dict[str, Any]
 
 _SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
 _SIZES: Final = ("units", "use_bias")
+_WRAPPERS: Final = ("Bidirectional", "TimeDistributed")
 _RECURRENT: Final = frozenset({"CuDNNGRU", "CuDNNLSTM", "GRU", "LSTM", "SimpleRNN"})
 
 
 class FileArrays(dict[str, Array]):
-    """The arrays of a file, and the configuration of their model, or None if the file has none."""
+    """The arrays of a file, the configuration of their model, or None if the file has none, and Keras's version."""
 
-    def __init__(self, arrays: dict[str, Array], config: Any) -> None:
+    def __init__(self, arrays: dict[str, Array], config: Any, version: Any = "") -> None:
         super().__init__(arrays)
         self.config = config
+        self.version = version.decode(errors="replace") if isinstance(version, bytes) else str(version)
 
 
 def config_of(arrays: Any) -> Any:
@@ -42,7 +44,7 @@ class Layer:
 
     - `path`: its name after the names of the models around it, without the outermost model, whose path is "".
     - `kind`: its class, or "" if that is not Keras's own.
-    - `own`: its configuration. For a Bidirectional layer, that of the layer which it runs in both directions.
+    - `own`: its configuration. For a Bidirectional or TimeDistributed layer, that of the layer which it runs.
     - `made`: the class, the size and the settings of a recurrent layer, in one direction; None for any other layer.
     """
 
@@ -57,15 +59,12 @@ class Layer:
         """Return `made`, checked and marked if it is a Bidirectional layer.
 
         Raises:
-            ConvertError: a Bidirectional layer that does not concatenate, or one whose backward layer differs from the
-                reversed forward layer.
+            ConvertError: a Bidirectional layer whose backward layer differs from the reversed forward layer.
         """
         forward = self.made or {}
         if self.kind != "Bidirectional":
             return forward
         both = self.entry["config"]
-        if both.get("merge_mode", "concat") != "concat":
-            raise ConvertError("keras", shorten(self.path), "is Bidirectional, and does not concatenate: cuDNN does")
         if both.get("backward_layer") is not None:
             wanted = forward | {"go_backwards": not forward.get("go_backwards", False)}
             backward = _made_with(both["backward_layer"])
@@ -73,6 +72,11 @@ class Layer:
                 why = f"expecting {shorten(wanted, 200)} as for its forward layer, got {shorten(backward, 200)}"
                 raise ConvertError("keras", f"backward layer of {shorten(self.path)}", why)
         return forward | {"Bidirectional": True}
+
+    @property
+    def merge_mode(self) -> Any:
+        """How a Bidirectional layer joins its directions; "concat" for any other layer."""
+        return self.entry["config"].get("merge_mode", "concat") if self.kind == "Bidirectional" else "concat"
 
     def walk(self) -> Iterator[Layer]:
         """Yield this layer and every layer in it, in the model's order."""
@@ -128,7 +132,7 @@ def model_of(config: Any) -> Layer:
                 named = each["config"] if isinstance(each["config"], dict) else each
                 name = f"{above}{named.get('name')}"
                 layers.append(layer_of(each, name, f"{name}/"))
-        one = own.get("layer") if kind == "Bidirectional" else entry
+        one = own.get("layer") if kind in _WRAPPERS else entry
         return Layer(path, entry, layers, kind, _own(one), _made_with(one))
 
     return layer_of(config if isinstance(config, dict) else {}, "", "")
@@ -207,9 +211,14 @@ def _own(entry: Any) -> Settings:
 def _made_with(entry: Any) -> Settings | None:
     """Return the settings of a recurrent layer, or of a layer over a cell; None for any other."""
     kind, own = _kind(entry), _own(entry)
+    if kind == "RNN" and _kind(own.get("cell")) == "StackedRNNCells":
+        stacked = _own(own["cell"]).get("cells")
+        cells = [_made_with(entry | {"config": own | {"cell": cell}}) for cell in inside(stacked)]
+        names = [_own(cell).get("name") for cell in inside(stacked)]
+        return cells[0] | {"cells": names} if cells and cells[0] and all(cell == cells[0] for cell in cells) else None
     if kind == "RNN" and _kind(own.get("cell")).endswith("Cell"):
         kind, own = _kind(own["cell"]).removesuffix("Cell"), own | _own(own["cell"])
     if kind not in _RECURRENT:
         return None
     before = {"reset_after": False} if kind == "GRU" else {}  # the only kind before the choice existed
-    return before | {key: own[key] for key in (*_SETTINGS, *_SIZES) if key in own} | {"class_name": kind}
+    return {"class_name": kind} | before | {key: own[key] for key in (*_SETTINGS, *_SIZES) if key in own}

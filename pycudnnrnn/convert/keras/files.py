@@ -45,22 +45,23 @@ _PATH: Final = re.compile(
 )
 
 
-def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read the weights of an `.h5` file: a `.weights.h5` of Keras 3, or an older `.h5` of a whole model.
+def read(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read the weights of a file of Keras: `.keras`, `.weights.h5`, or `.h5` of any age. Keras is not needed.
 
-    Optimizer state is left out. An array that has several names (hard links) is read once.
+    The content of the file decides its kind, not its name. Optimizer state is left out. An array that has several names
+    (hard links) is read once.
 
     Args:
         path: the file to read.
 
     Returns:
-        A dict of every floating-point array, under its path in the file. From an older `.h5` it also has the model's
-        configuration, with which `keras.to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) and
-        a `.weights.h5` do not have it: there `keras.to_canonical` reads all recurrent layers as one stack.
+        A dict of every floating-point array: of a `.keras` file under the names of the layers, of any other file under
+        its path in the file. A file of a whole model also gives the model's configuration, with which `to_canonical`
+        finds the layers and their arguments. A copy (`dict(arrays)`) does not have it.
 
     Raises:
-        ConvertError: not an HDF5 file, one with links to elsewhere, or with arrays that take more than a hundred times
-            its own bytes.
+        ConvertError: another kind of file, a damaged one, one with links to elsewhere, or one that unpacks to more than
+            a hundred times its own bytes.
         MissingDependencyError: h5py is not installed.
 
     Example:
@@ -70,67 +71,36 @@ def read_h5(path: str | os.PathLike[str]) -> dict[str, Array]:
         >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
         >>> path = tempfile.mkdtemp() + "/model.weights.h5"
         >>> convert.keras.write_h5(path, convert.keras.from_canonical(c))
-        >>> convert.keras.to_canonical(convert.keras.read_h5(path)).spec
-        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
+        >>> sorted(convert.keras.read(path))[0]
+        'layers/lstm/cell/vars/0'
     """
     h5py = _h5py()
-    with _reading(path, "HDF5"), Source(path) as source, h5py.File(source, "r") as file:
-        text = file.attrs.get("model_config")
-        return FileArrays(_arrays_in(file, source.size), None if text is None else parsed(path, text))
+    with _reading(path), Source(path) as source:
+        if zipfile.is_zipfile(source):
+            return _read_zip(path, source)
+        with h5py.File(source, "r") as file:
+            text, version = file.attrs.get("model_config"), file.attrs.get("keras_version", "")
+            config = None if text is None else parsed(path, text)
+            return FileArrays(_arrays_in(file, source.size), config, version)
 
 
-def read_keras(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read the weights of a model's `.keras` file. Keras is not needed.
-
-    Optimizer state is left out.
-
-    Args:
-        path: the file to read.
-
-    Returns:
-        A dict of every floating-point array, under the names of the layers. It also has the model's configuration, with
-        which `to_canonical` finds the layers and their arguments. A copy (`dict(arrays)`) does not have it.
-        `list(read_settings(path))` lists the recurrent layers in the model's order, for `layers`.
-
-    Raises:
-        ConvertError: another kind of file, a damaged one, or one that unpacks to more than a hundred times its size.
-        MissingDependencyError: h5py is not installed.
-
-    Example:
-        >>> import json, tempfile, zipfile
-        >>> from pycudnnrnn import convert, ops
-        >>> op = ops.CudnnLSTM(num_layers=1, num_units=4, input_size=3)
-        >>> c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(seed=0)))
-        >>> folder = tempfile.mkdtemp()
-        >>> weights, path = folder + "/model.weights.h5", folder + "/model.keras"
-        >>> convert.keras.write_h5(weights, convert.keras.from_canonical(c))
-        >>> lstm = {"name": "lstm", "activation": "tanh"}
-        >>> layers = [{"module": "keras.layers", "class_name": "LSTM", "config": lstm}]
-        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
-        >>> with zipfile.ZipFile(path, "w") as file:  # as model.save(path) does
-        ...     file.writestr("config.json", config)
-        ...     file.write(weights, "model.weights.h5")
-        >>> arrays = convert.keras.read_keras(path)
-        >>> convert.keras.to_canonical(arrays).spec
-        RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')
-    """
-    h5py = _h5py()
-    with _reading(path, "a .keras file"), Source(path) as source, zipfile.ZipFile(source) as archive:
+def _read_zip(path: str | os.PathLike[str], source: Source) -> FileArrays:
+    with zipfile.ZipFile(source) as archive:
         if sum(archive.getinfo(name).file_size for name in (_CONFIG, _WEIGHTS)) > _MOST_EXPANSION * source.size:
             why = f"it unpacks to more than {_MOST_EXPANSION} times its own size"
             raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {why}")
         config, weights = archive.read(_CONFIG), io.BytesIO(archive.read(_WEIGHTS))
     model = parsed(path, config)
     names = _own_names(model_of(model))
-    with _reading(path, "HDF5"), h5py.File(weights, "r") as file:
+    with _h5py().File(weights, "r") as file:
         arrays = _arrays_in(file, source.size)
-    found: dict[str, Array] = {}
+    renamed: dict[str, Array] = {}
     for key, array in arrays.items():
         own = _renamed(key, names)
-        if own in found:
+        if own in renamed:
             raise ConvertError("keras", shorten(own), "is the name of two layers in this file")
-        found[own] = array
-    return FileArrays(found, model)
+        renamed[own] = array
+    return FileArrays(renamed, model)
 
 
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
@@ -221,7 +191,7 @@ def _h5py() -> Any:
 
 
 @contextlib.contextmanager
-def _reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise a `ConvertError` with the file's name for the errors of h5py and zipfile."""
     try:
         yield
@@ -229,7 +199,7 @@ def _reading(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
         raise
     except Exception as error:  # those of h5py, zipfile and the unpackers have no common base class
         why = getattr(error, "strerror", None) or error
-        raise ConvertError("keras", str(path), f"cannot be read as {kind}: {why}") from error
+        raise ConvertError("keras", str(path), f"cannot be read as a file of Keras, HDF5 or .keras: {why}") from error
 
 
 def _arrays_in(file: Any, nbytes: int) -> dict[str, Array]:

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
+from pycudnnrnn._text import warn
+from pycudnnrnn.convert._cells import Stack, check_layers, nearest
 from pycudnnrnn.convert._named import Named, some
-from pycudnnrnn.convert._stack import CellKeys, check_layers, find_cells, group_cells, is_under
+from pycudnnrnn.convert._stack import CellKeys, find_cells, group_cells, is_under, layer_names
 from pycudnnrnn.convert.keras.config import (
     Layer,
     Settings,
+    config_of,
     inside,
     layers_of_cells,
     model_of,
@@ -22,9 +25,12 @@ from pycudnnrnn.convert.keras.config import (
 from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.errors import ConvertError
 
-_KEY: Final = re.compile(r"(?:(.*)/)?(?:(kernel|recurrent_kernel|bias)(?::0)?|(?<=cell/)vars/([0-2]))")
+_KEY: Final = re.compile(
+    r"(?:(?P<path>.*)/)?(?P<own>kernel|recurrent_kernel|bias)(?::0)?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?"
+    r"|(?P<cell>(?:.*/)?[^/]*cell(?:_[0-9]+)?)/vars/(?P<number>[0-2])"
+)
 
-_IN_CELL: Final = re.compile(r"cell(?:_[0-9]+)?(?:/|$)")
+_OF_KERAS_1: Final = re.compile(r"(?:.*/)?.+_[WUb](?:_[icfozrh])?(?::0)?")
 
 _WAY: Final = re.compile(r"(?:^|/)(forward|backward)_")
 """How Keras begins the names of the two layers in a Bidirectional one."""
@@ -54,10 +60,11 @@ def split_name(key: str) -> tuple[str, str] | None:
     match = _KEY.fullmatch(key)
     if not match:
         return None
-    return match[1] or "", match[2] or VARIABLES[int(match[3])]
+    own = match["own"] or VARIABLES[int(match["number"])]
+    return match["path"] or match["cell"] or "", own
 
 
-def used_cells(named: Named, config: Any, layers: Sequence[str] | None) -> Used:
+def used_cells(named: Named, config: Any, layers: Any) -> Used:
     """Choose the layers with the names in `layers`; without names those of a stack that is easy to see.
 
     `config` is the configuration of the model. Without one (None), the names of the arrays decide: all recurrent
@@ -71,7 +78,10 @@ def used_cells(named: Named, config: Any, layers: Sequence[str] | None) -> Used:
     if config is None:
         return _cells_by_name(named, layers)
     check_layers("keras", layers)
-    file = _File(group_cells(named, split_name), config)
+    if any(not isinstance(entry, str) for entry in layers or ()):
+        raise ConvertError("keras", "layers", f"the file has a configuration, which has no such pairs: {_ARRAYS_ALONE}")
+    recurrent = _recurrent_paths(named)
+    file = _File([cell for cell in group_cells(named, split_name) if cell.path in recurrent], config)
     file.check_settings_known(layers)
     if not file.recurrent:
         raise ConvertError("keras", "model", "has no recurrent layer")
@@ -85,22 +95,54 @@ def used_cells(named: Named, config: Any, layers: Sequence[str] | None) -> Used:
         shown = f"{shorten(names, _LISTED)}, or -s layers={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("keras", "model", why + shown)
     file.check_calls(paths)
+    file.warn_of_notes(paths)
     settings = file.settings(paths)
     cells = [cell for path in paths for cell in file.cells_of(path)]
     named.keep_only({key for cell in cells for key in cell.keys.values()}.__contains__)
-    return Used(cells, len(cells) // len(paths), settings)
+    return Used(cells, 1 + (file.recurrent[paths[0]].kind == "Bidirectional"), settings)
 
 
-def _cells_by_name(named: Named, layers: Sequence[str] | None) -> Used:
-    """Find the cells of arrays without a configuration.
+def stacks(arrays: Any) -> list[Stack]:
+    """Return the recurrent layers of a file of Keras, each for itself, for a list to choose from."""
+    named = Named("keras", arrays)
+    recurrent = _recurrent_paths(named)
+    cells = [cell for cell in group_cells(named, split_name) if cell.path in recurrent]
+    if (config := config_of(arrays)) is not None:
+        file = _File(cells, config)
+        names, groups = list(short_names(file.cells).values()), list(file.cells.values())
+    else:
+        names = layer_names([cell.path for cell in cells])
+        groups = [[cell for cell in cells if is_under(cell.path, name) or not name] for name in names]
+    listed = []
+    for name, own in zip(names, groups, strict=True):
+        (inputs, columns), (U, *_) = ((*named.shape_of(own[0].key(variable)), 0, 0)[:2] for variable in VARIABLES[:2])
+        kind = {4: "LSTM", 3: "GRU", 1: "SimpleRNN"}.get(columns // U if U else 0, "incomplete")
+        num_dirs = 1 + any(map(_is_backward, own))
+        sizes = sum(len(cell.keys) for cell in own), kind, inputs, U, len(own) // num_dirs, num_dirs
+        listed.append(Stack({"layers": [name]}, *sizes, named.dtype_of(own[0].key("kernel"))))
+    return listed
 
-    Other layers are left out if every recurrent kernel is in a cell, as it is since TensorFlow 2: a Dense has a kernel
-    and a bias, too.
-    """
-    recurrent = [leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"]
-    if recurrent and all(map(_IN_CELL.search, recurrent)):
-        named.keep_only(lambda key: "/" not in key or _IN_CELL.search(key) is not None)
+
+def _cells_by_name(named: Named, layers: Any) -> Used:
+    """Find the cells of arrays without a configuration: those with a recurrent kernel. Other layers are left out."""
+    recurrent = _recurrent_paths(named)
+    if not recurrent:
+        raise ConvertError("keras", "arrays", nearest(named))
+    named.keep_only(lambda key: "/" not in key or (split_name(key) or key.rpartition("/"))[0] in recurrent)
     return Used(*find_cells(named, split_name, layers, None), {})
+
+
+def _recurrent_paths(named: Named) -> set[str]:
+    """Return the paths of the cells, which have a recurrent kernel.
+
+    Raises:
+        ConvertError: the names are those of Keras 1.
+    """
+    recurrent = {leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"}
+    if not recurrent and any(map(_OF_KERAS_1.fullmatch, named)):
+        why = "these are the names of Keras 1, which has one array per gate: load and save the model with Keras 2 first"
+        raise ConvertError("keras", "arrays", why)
+    return recurrent
 
 
 class _File:
@@ -112,7 +154,6 @@ class _File:
         self.recurrent = {path: layer for path, layer in self.layers.items() if layer.made is not None}
         self.cells: dict[str, list[CellKeys]] = {}
         self._unknown: list[str] = []
-        cells = [cell for cell in cells if "recurrent_kernel" in cell.keys]
         for cell, path in zip(cells, layers_of_cells([cell.path for cell in cells], self.recurrent), strict=True):
             if path is None:
                 self._unknown.append(cell.path)
@@ -138,12 +179,17 @@ class _File:
         wide = [name for name in layers or [] if name not in self.recurrent]
         unknown = [cell for cell in self._unknown if layers is None or any(is_under(cell, name) for name in wide)]
         if unknown:
-            known = some(list(short_names(self.recurrent).values()), shorten) or "none"
-            why = (
-                f"the configuration does not say what this recurrent layer was made with; it does of: {known}. Name "
-                "those that are meant: layers=[...], or -s layers=... on the command line. Or say it yourself, and "
-                f"{_ARRAYS_ALONE}"
+            path = next(layers_of_cells([unknown[0]], self.layers), None)
+            layers_of = [self.layers[path]] if path else [layer for layer in self.layers.values() if not layer.kind]
+            classes = some([_described(layer) for layer in layers_of], str)
+            names = some(list(short_names(self.recurrent).values()), shorten)
+            known = (
+                f"Name other layers, {names}, with layers=[...], or -s layers=... on the command line. "
+                if names
+                else ""
             )
+            why = "how this recurrent layer computes is unknown, since its class is not Keras's LSTM, GRU or SimpleRNN"
+            why += f": {classes or 'it has no configuration'}. {known}Or say how it was made, and {_ARRAYS_ALONE}"
             raise ConvertError("keras", shorten(unknown[0]), why)
 
     def is_plain_stack(self) -> bool:
@@ -180,13 +226,32 @@ class _File:
                 got = f"what {_described(giver)} computes" if giver else "a constant"
                 _refuse_call(path, f"expecting an initial state that is an input of the model, got {got}")
 
+    def warn_of_notes(self, paths: list[str]) -> None:
+        """Warn of what these layers and the model do around the RNN.
+
+        Raises:
+            ConvertError: a layer below another does not concatenate its directions.
+        """
+        for path in paths:
+            layer = self.recurrent[path]
+            if layer.merge_mode != "concat":
+                if path != paths[-1]:
+                    _refuse(path, f"has merge_mode {shorten(layer.merge_mode)}, so the layer above gets another input")
+                warn(f"{path!r} has merge_mode {layer.merge_mode!r}: the op returns its directions side by side")
+            if layer.kind == "TimeDistributed":
+                warn(f"{path!r} is TimeDistributed: to the op, each of its outer steps is a sequence of its own")
+        masks = [p for p, layer in self.layers.items() if layer.kind == "Masking" or layer.own.get("mask_zero") is True]
+        if masks:
+            text = "pass sequence_lengths to the op, which skips no step otherwise"
+            warn(f"the model masks steps ({some(masks, repr)}): {text}")
+
     def settings(self, paths: list[str]) -> Settings:
         """Return the settings that all of these layers have."""
         made = [self.recurrent[path].made_with() for path in paths]
         for path, own in zip(paths, made, strict=True):
             if own != made[0]:
                 key = next(key for key in own | made[0] if own.get(key) != made[0].get(key))
-                values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}"
+                values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}".removeprefix("class_name: ")
                 short = short_names(self.recurrent)
                 names = some([short[each] for each in paths], lambda name: shorten(name)[1:-1])
                 _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
@@ -194,8 +259,11 @@ class _File:
 
     def cells_of(self, path: str) -> list[CellKeys]:
         """Return the cells of a layer, the forward one first."""
-        cells = sorted(self.cells[path], key=_is_backward)
-        wanted = [False, True] if self.recurrent[path].kind == "Bidirectional" else [_is_backward(cells[0])]
+        names = (self.recurrent[path].made or {}).get("cells", [None])
+        cells = sorted(self.cells[path], key=lambda cell: (_is_backward(cell), _number(cell.path, names)))
+        wanted = [_is_backward(cells[0])] * len(names)
+        if self.recurrent[path].kind == "Bidirectional":
+            wanted = [False, True]
         if [*map(_is_backward, cells)] != wanted:
             names = shorten([cell.path for cell in cells])
             raise ConvertError("keras", shorten(path), f"expecting {len(wanted)} directions, got the cells {names}")
@@ -204,6 +272,18 @@ class _File:
 
 def _is_backward(cell: CellKeys) -> bool:
     return _WAY.findall(cell.path)[-1:] == ["backward"]
+
+
+def _number(path: str, names: list[Any]) -> int:
+    """Return the place of a cell in StackedRNNCells. In a .keras file its group has the class and a number as name."""
+    last = path.rpartition("/")[2]
+    return (
+        names.index(last)
+        if last in names and "/cells/" not in path
+        else int(last.rpartition("_")[2].zfill(1))
+        if last[-1:].isdigit()
+        else 0
+    )
 
 
 def _in_sequence(layer: Layer) -> Iterator[Layer]:
@@ -217,7 +297,8 @@ def _in_sequence(layer: Layer) -> Iterator[Layer]:
 
 def _described(layer: Layer) -> str:
     kind = layer.entry.get("class_name")
-    return f"{kind[:80] if isinstance(kind, str) and kind.isidentifier() else 'a layer'} {shorten(layer.path)}"
+    kind = kind[:80] if isinstance(kind, str) and kind.replace(">", "").isidentifier() else "a layer"
+    return f"{kind} {shorten(layer.path)}" if layer.path else kind
 
 
 def _refuse(path: str, why: str) -> NoReturn:

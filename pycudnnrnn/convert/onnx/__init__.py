@@ -60,7 +60,8 @@ def to_canonical(
 
     Raises:
         ConvertError: an array that is missing, unexpected or of the wrong shape, or a feature that cuDNN does not have:
-            peepholes (P), `clip`, `input_forget`, other activations, a reset-before GRU, only the reverse direction.
+            peepholes (a P that is not zero), `clip`, `input_forget`, other activations, a reset-before GRU, only the
+            reverse direction.
 
     Example:
         >>> import numpy as np
@@ -89,7 +90,7 @@ def to_canonical(
     form = _form(mode, biases=f"{layers[0]}B" in named)
     found = []
     for k, layer in enumerate(layers):
-        if f"{layer}P" in named and mode is RNNMode.LSTM:
+        if f"{layer}P" in named and mode is RNNMode.LSTM and np.any(named.take(f"{layer}P", D, 3 * U)):
             named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
         own = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
         found += [unstack(form, {name: array[d] for name, array in own.items()}, rows // U) for d in range(D)]
@@ -135,11 +136,13 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     """Read an LSTM, GRU or RNN node of a model, or several as the layers of one stack.
 
     A model with one RNN node, and any model that `to_model` wrote, needs no names. For any other model, list the nodes
-    of one stack in `nodes`. The error lists the nodes to choose from. Anything that the model computes between the
-    named nodes is ignored.
+    of one stack in `nodes`. They may be in the body of an If, Loop or Scan. A node without a name is called by its
+    first output. The error lists the nodes to choose from. Anything that the model computes between the named nodes is
+    ignored. W, R, B and P are constants, or made from constants by nodes that only move numbers.
 
     The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
-    or an input of the model. Lengths have to be absent, an input of the model, or made from the shape of a value.
+    or an input of the model. Lengths have to be absent, an input of the model, or all steps (made from the shape of a
+    value, or equal to the first size of X).
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).
@@ -172,25 +175,29 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     return to_canonical(arrays, **attributes)
 
 
-def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
-    """Write an `onnx.ModelProto` that computes what the op computes, time-major, for any T and B of at least 1.
+def to_model(c: Canonical, *, batch_first: bool = False, states: bool = False, sequence_lens: bool = False) -> Any:
+    """Write an `onnx.ModelProto` that computes what the op computes, for any T and B of at least 1.
 
-    Only the first input has to be given:
+    **The time comes first:** `input` is [T, B, I] and `output` [T, B, D * U], unless `batch_first=True` makes them
+    [B, T, I] and [B, T, D * U]. Data in the other order run as well, and give wrong numbers.
 
-    - `input` [T, B, I];
-    - `initial_h` [L * D, B, U], default zeros;
-    - `initial_c` [L * D, B, U], default zeros, for the LSTM only;
-    - `sequence_lens` [B] as int32, default T steps each, with `sequence_lens=True` only.
+    The other inputs are optional, and only there if they are asked for:
+
+    - `initial_h` [L * D, B, U], default zeros, with `states=True`;
+    - `initial_c` [L * D, B, U], default zeros, for the LSTM only, with `states=True`;
+    - `sequence_lens` [B] as int32, default T steps each, with `sequence_lens=True`.
 
     onnxruntime lists the optional inputs under `get_overridable_initializers()`, and prints a warning for each when it
     loads the model.
 
-    Its outputs are `output` [T, B, D * U], `output_h` [L * D, B, U] and, for the LSTM only, `output_c` [L * D, B, U].
-    A sequence of length 0 ends in its initial states, as in the op. T is the number of steps, B of sequences, I of
-    inputs, L of layers, D of directions, U of units.
+    The other outputs are `output_h` [L * D, B, U] and, for the LSTM only, `output_c` [L * D, B, U]. A sequence of
+    length 0 ends in its initial states, as in the op. T is the number of steps, B of sequences, I of inputs, L of
+    layers, D of directions, U of units.
 
     Args:
         c: the spec, weights and biases.
+        batch_first: whether the batch is the first axis of `input` and `output`. Default: False.
+        states: whether the model has the inputs `initial_h` and `initial_c`. Default: False.
         sequence_lens: whether the model has the input `sequence_lens`. Default: False.
 
     Returns:
@@ -206,7 +213,7 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
         >>> onnxruntime.set_default_logger_severity(3)  # no warnings about optional inputs
         >>> op = ops.CudnnLSTM(2, num_units=4, input_size=3)
         >>> weights, biases = op.params_to_canonical(op.init_params(seed=0))
-        >>> model = convert.onnx.to_model(convert.Canonical(op.spec, weights, biases))
+        >>> model = convert.onnx.to_model(convert.Canonical(op.spec, weights, biases), states=True)
         >>> session = onnxruntime.InferenceSession(model.SerializeToString())
         >>> x = np.ones((5, 2, 3), "float32")
         >>> output, h, cell = session.run(None, {"input": x})
@@ -216,8 +223,8 @@ def to_model(c: Canonical, *, sequence_lens: bool = False) -> Any:
 
     Source: ONNX operators LSTM, GRU and RNN, opset 22; ONNX IR: an input with an initializer is optional.
     """
-    lengths = flag("onnx", "sequence_lens", sequence_lens)
-    return model_of(from_canonical(c), c.spec, sequence_lens=lengths)
+    options = {"batch_first": batch_first, "states": states, "sequence_lens": sequence_lens}
+    return model_of(from_canonical(c), c.spec, **{key: flag("onnx", key, value) for key, value in options.items()})
 
 
 def _form(mode: RNNMode, *, biases: bool) -> Form:

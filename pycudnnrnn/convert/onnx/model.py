@@ -8,8 +8,9 @@ import numpy as np
 
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
+from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.convert.onnx.call import check_call_inputs
-from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph, name_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -48,57 +49,73 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
         )
     graph = Graph(onnx, model)
     found = _all_nodes(graph, model.producer_name) if nodes is None else _named_nodes(graph, nodes)
-    if len({node.op_type for node in found}) > 1:
-        kinds = ", ".join(sorted({node.op_type for node in found}))
+    if len({node.op_type for _, node in found}) > 1:
+        kinds = ", ".join(sorted({node.op_type for _, node in found}))
         raise ConvertError("onnx", "model", f"has nodes of several kinds, {kinds}: {NAME_THEM}")
     arrays: dict[str, Array] = {}
-    settings = [_attributes(onnx, node) for node in found]
+    settings = [_attributes(onnx, node) for _, node in found]
     if any(setting != settings[0] for setting in settings):
         why = f"the nodes of one stack have equal ones, got {shorten(settings)}; {NAME_THEM}"
         raise ConvertError("onnx", "attributes", why)
-    check_call_inputs(graph, found)
-    for k, node in enumerate(found):
+    check_call_inputs(found)
+    for k, (inner, node) in enumerate(found):
         for key, name in zip(_INPUTS, node.input, strict=False):
             if key in "WRBP" and name:
-                array = graph.constant(name)
+                array = inner.constant(name)
                 if array is None:
                     why = "is not a constant of the model: fold the nodes that compute it into one, as onnxruntime's "
                     why += "optimized_model_filepath does"
-                    raise ConvertError("onnx", f"{key} of node {shorten(node.name)}", why)
+                    if name in inner.inputs:
+                        why = "is an input of the model, which does not contain it: give the array to onnx.to_canonical"
+                    raise ConvertError("onnx", f"{key} of node {shorten(name_of(node))}", why)
                 arrays[f"{k}/{key}"] = array
     return arrays, settings[0]
 
 
-def _all_nodes(graph: Graph, producer: str) -> list[Any]:
+def stacks(model: Any) -> list[Stack]:
+    """Return the RNN nodes of a model, for a list to choose from."""
+    graph = Graph(onnx_package(), model)
+    listed = []
+    for inner, node in graph.all_rnns():
+        W, R = (inner.constant(name) for name in node.input[1:3])
+        D, _, I, U, dtype = (1, 0, 0, 0, "?") if W is None or R is None else (*W.shape, R.shape[-1], W.dtype.name)
+        listed.append(Stack({"nodes": [name_of(node)]}, 1, str(node.op_type), I, U, 1, D, dtype))
+    return listed
+
+
+def _all_nodes(graph: Graph, producer: str) -> list[tuple[Graph, Any]]:
     """Return the one RNN node of a model, or those that `to_model` wrote."""
     graph.check_all_seen()
-    names = [str(node.name) for node in graph.rnns]
+    names = [name_of(node) for node in graph.rnns]
     if not names:
         raise ConvertError("onnx", "model", "has no LSTM, GRU or RNN node")
     is_ours = producer == _PRODUCER and names == [_NODE.format(k) for k in range(len(names))]
     is_ours = is_ours and all(node.op_type in _WRITTEN for node in graph.nodes)
     if len(names) > 1 and not is_ours:
         why = f"has {len(names)} RNN nodes: {NAME_THEM}, in its order; the model's are nodes={shorten(names, _LISTED)}"
+        why += f", or -s nodes={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("onnx", "model", why)
-    return graph.rnns
+    return graph.all_rnns()
 
 
-def _named_nodes(graph: Graph, names: Any) -> list[Any]:
+def _named_nodes(graph: Graph, names: Any) -> list[tuple[Graph, Any]]:
     """Return the RNN nodes of these names."""
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise ConvertError("onnx", "nodes", f"expecting a list of names of nodes, got {shorten(names)}")
     found = []
     for name in names:
-        own = [node for node in graph.rnns if node.name == name]
+        own = [(inner, node) for inner, node in graph.all_rnns() if name_of(node) == name]
         if len(own) != 1:
-            there = shorten(sorted({str(node.name) for node in graph.rnns}))
+            there = shorten(sorted({name_of(node) for _, node in graph.all_rnns()}))
             several = f"{len(own)} RNN nodes have this name: give each its own, node.name = ..."
             raise ConvertError("onnx", f"nodes {shorten(name)}", several if own else f"no such RNN node among {there}")
         found += own
     return found
 
 
-def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) -> Any:
+def model_of(
+    arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool, states: bool, batch_first: bool = False
+) -> Any:
     """Write the model around the arrays that `onnx.from_canonical` returns for a spec."""
     onnx = onnx_package()
     if spec.dtype == "bfloat16":
@@ -106,7 +123,8 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
     helper = onnx.helper
     node = helper.make_node
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
-    states = ["h", "c"] if spec.has_cell_state else ["h"]
+    all_states = ["h", "c"] if spec.has_cell_state else ["h"]
+    given = all_states if states else []
     L, D, U = spec.num_layers, spec.num_dirs, spec.num_units
     attributes: dict[str, Any] = {"hidden_size": U, "direction": "bidirectional" if D == 2 else "forward"}
     if spec.mode is RNNMode.GRU:
@@ -115,15 +133,19 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
         attributes["activations"] = ["Relu"] * D
     path = {k: f"{k}/" if L > 1 else "" for k in range(L)}
     held = arrays | {"joined": np.array([0, 0, D * U]), "per_layer": np.array([D] * L), "1": np.array([1])}
-    held |= {f"initial_{s}": np.zeros((L * D, 1, U), spec.dtype) for s in states}  # for any batch
-    nodes = [node("Shape", ["input"], ["batch"], start=1, end=2), node("Concat", ["1", "batch", "1"], ["wide"], axis=0)]
-    for s in states:
+    held |= {f"initial_{s}": np.zeros((L * D, 1, U), spec.dtype) for s in given}  # for any batch
+    below, last = ("input/time_first", "output/time_first") if batch_first else ("input", "output")
+    nodes = [node("Transpose", ["input"], [below], perm=[1, 0, 2])] if batch_first else []
+    if states or sequence_lens:
+        nodes.append(node("Shape", [below], ["batch"], start=1, end=2))
+        nodes.append(node("Concat", ["1", "batch", "1"], ["wide"], axis=0))
+    for s in given:
         nodes.append(node("Expand", [f"initial_{s}", "wide"], [f"all/initial_{s}"]))
         nodes.append(node("Split", [f"all/initial_{s}", "per_layer"], [f"{k}/initial_{s}" for k in range(L)], axis=0))
     if sequence_lens:
         held |= {"sequence_lens": np.array([-1], np.int32), "0": np.array([0], np.int32)}
         nodes += [
-            node("Shape", ["input"], ["steps"], start=0, end=1),
+            node("Shape", [below], ["steps"], start=0, end=1),
             node("Cast", ["steps"], ["all_steps"], to=onnx.TensorProto.INT32),
             node("Less", ["sequence_lens", "0"], ["not_given"]),
             node("Where", ["not_given", "all_steps", "sequence_lens"], ["given"]),
@@ -131,30 +153,34 @@ def model_of(arrays: dict[str, Array], spec: RNNSpec, *, sequence_lens: bool) ->
             node("Equal", ["lengths", "0"], ["empty_row"]),
             node("Unsqueeze", ["empty_row", "1"], ["empty"]),
         ]
-    below = "input"
     for k in range(L):
         bias = f"{path[k]}B" if f"{path[k]}B" in arrays else ""
         inputs = [below, f"{path[k]}W", f"{path[k]}R", bias, "lengths" if sequence_lens else ""]
-        inputs += [f"{k}/initial_{s}" for s in states]
-        outputs = [f"{k}/Y", *(f"{k}/Y_{s}" for s in states)]
+        inputs += [f"{k}/initial_{s}" for s in given]
+        outputs = [f"{k}/Y", *(f"{k}/Y_{s}" for s in all_states)]
         nodes.append(node(_OPERATORS[spec.mode], inputs, outputs, name=_NODE.format(k), **attributes))
         nodes.append(node("Transpose", [f"{k}/Y"], [f"{k}/Y_side_by_side"], perm=[0, 2, 1, 3]))
-        below = "output" if k == L - 1 else f"{k}/output"
+        below = last if k == L - 1 else f"{k}/output"
         nodes.append(node("Reshape", [f"{k}/Y_side_by_side", "joined"], [below]))
-    for s in states:
-        last = f"all/Y_{s}" if sequence_lens else f"output_{s}"
-        nodes.append(node("Concat", [f"{k}/Y_{s}" for k in range(L)], [last], axis=0))
-        if sequence_lens:  # for a sequence without steps the operators return 0, and the op its initial state
-            nodes.append(node("Where", ["empty", f"all/initial_{s}", last], [f"output_{s}"]))
+    if batch_first:
+        nodes.append(node("Transpose", [last], ["output"], perm=[1, 0, 2]))
+    for s in all_states:
+        joined = f"all/Y_{s}" if sequence_lens and states else f"output_{s}"
+        nodes.append(node("Concat", [f"{k}/Y_{s}" for k in range(L)], [joined], axis=0))
+        if (
+            sequence_lens and states
+        ):  # for a sequence without steps the operators return 0, and the op its initial state
+            nodes.append(node("Where", ["empty", f"all/initial_{s}", joined], [f"output_{s}"]))
 
     def value(name: str, *shape: Any, kind: int = dtype) -> Any:
         return helper.make_tensor_value_info(name, kind, shape)
 
-    graph_inputs = [value("input", "T", "B", spec.input_size)]
-    graph_inputs += [value(f"initial_{s}", L * D, "B_or_1", U) for s in states]
+    axes = ("B", "T") if batch_first else ("T", "B")
+    graph_inputs = [value("input", *axes, spec.input_size)]
+    graph_inputs += [value(f"initial_{s}", L * D, "B_or_1", U) for s in given]
     if sequence_lens:
         graph_inputs.append(value("sequence_lens", "B_or_1", kind=onnx.TensorProto.INT32))
-    graph_outputs = [value("output", "T", "B", D * U), *(value(f"output_{s}", L * D, "B", U) for s in states)]
+    graph_outputs = [value("output", *axes, D * U), *(value(f"output_{s}", L * D, "B", U) for s in all_states)]
     initializers = [onnx.numpy_helper.from_array(array, name) for name, array in held.items()]
     graph = helper.make_graph(nodes, "rnn", graph_inputs, graph_outputs, initializers)
     opsets = [helper.make_opsetid("", _OPSET)]
@@ -192,4 +218,5 @@ def onnx_package() -> Any:
         import onnx.checker  # noqa: PLC0415
         import onnx.helper  # noqa: PLC0415
         import onnx.numpy_helper  # noqa: PLC0415
+        import onnx.reference  # noqa: PLC0415
     return onnx

@@ -8,17 +8,18 @@ and `bias_cudnn_1`. Layers and saveables use the same names and shapes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._text import warn
-from pycudnnrnn._tf1.models import LSTM_CELLS
-from pycudnnrnn._tf1.tensors import STACKED_GATES, from_tf, tf_tensors
+from pycudnnrnn._text import Assumption, warn
+from pycudnnrnn._tf1.models import AVERAGE, MODES
+from pycudnnrnn._tf1.tensors import CELL_NAMES, STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.tensors import to_tf as stitched
-from pycudnnrnn.convert._exchange import Canonical, check_target
+from pycudnnrnn.convert._exchange import Canonical, assemble, check_target, split
 from pycudnnrnn.convert._named import flag, under
 from pycudnnrnn.convert.tensorflow.variables import read
 from pycudnnrnn.errors import ConvertError
@@ -32,13 +33,16 @@ def to_canonical(
     arrays: Any,
     *,
     prefix: str = "",
+    layers: Sequence[str | tuple[str, str]] | None = None,
     activation: Literal["tanh", "relu"] | None = None,
     forget_bias: float | None = None,
+    ema: bool = False,
 ) -> Canonical:
     """Read the variables of one RNN in a TensorFlow 1.x checkpoint.
 
-    The cells are `CudnnCompatibleLSTMCell`, `CudnnCompatibleGRUCell`, `BasicRNNCell`, `LSTMCell`, `BasicLSTMCell` and
-    `LSTMBlockCell`.
+    The cells are `CudnnCompatibleLSTMCell`, `CudnnCompatibleGRUCell`, `BasicRNNCell`, and TF's own LSTMs, such as
+    `LSTMCell`, `BasicLSTMCell`, `LSTMBlockCell` and `LSTMBlockFusedCell`, in scopes of any name. TF 1.0's names
+    `weights` and `biases` are read as well.
 
     - One bias per gate becomes cuDNN's single input bias. The GRU's candidate has two biases, so a GRU gets double
       biases, and those of its gates become the input bias.
@@ -50,18 +54,23 @@ def to_canonical(
 
     Args:
         arrays: the variables by name, as `checkpoint.read_tensorflow` returns them.
-        prefix: the scope of the RNN, such as "cudnn_lstm", with or without its slash. Default: "".
+        prefix: the scope of the RNN, such as "cudnn_lstm", or of one cell, with or without its slash. If a scope has an
+            RNN in one direction and one in both, add "rnn" or "bidirectional_rnn". Default: "".
+        layers: the scope of each layer's cell from the bottom, or a pair (forward, backward) of scopes. Other variables
+            are left out. None: the names decide. Default: None.
         activation: "tanh" or "relu". It is required for `BasicRNNCell`, since CudnnRNNTanh and CudnnRNNRelu write the
             same names. Default: None.
-        forget_bias: the number that `LSTMCell`, `BasicLSTMCell` and `LSTMBlockCell` add to the forget gate at run time.
-            It is added to that gate's bias. None: 1.0, their default, with a warning. Default: None.
+        forget_bias: the number that TF's own LSTMs add to the forget gate at run time. It is added to that gate's bias.
+            None: 1.0, their default, with a warning. Default: None.
+        ema: True reads the values of `ExponentialMovingAverage` in place of the variables. Default: False.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: a key that is missing or unexpected, an array of the wrong shape, another activation, or
-            `GRUCell`, whose reset gate acts before the recurrent product.
+        ConvertError: a key that is missing or unexpected, an array of the wrong shape, another activation, an RNN that
+            neither `prefix` nor `layers` chooses, peepholes, or `GRUCell`, whose reset gate acts before the recurrent
+            product.
 
     Example:
         >>> import numpy as np
@@ -74,24 +83,37 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
-    spec, cell, tensors, aside = read(arrays, prefix, activation)
+    ema = flag("tensorflow", "ema", ema)
+    spec, cell, tensors, aside = read(arrays, prefix, layers, activation, ema=ema)
     if aside:
-        warn(f"left out, because no cell has them: {aside}")
+        averages = "; ema=True reads the averages" if AVERAGE in aside and not ema else ""
+        warn(f"left out, because no cell has them: {aside}{averages}")
     dtype = next(iter(tensors.values())).dtype
     weights, biases = from_tf(spec, tensors, halve=False)
-    if cell in LSTM_CELLS:
+    if spec.mode is RNNMode.LSTM and cell not in MODES:
         biases = _with_forget_bias(biases, cell, forget_bias)
     elif forget_bias is not None:
         raise ConvertError("tensorflow", "forget_bias", f"{cell} adds nothing to its forget gate")
     return Canonical(spec.replace(dtype=dtype), tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 
 
-def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = True) -> dict[str, Array]:
-    """Write the variables of the matching cells of tf.contrib.cudnn_rnn.
+def from_canonical(
+    c: Canonical,
+    *,
+    prefix: str = "",
+    keep_biases_apart: bool = True,
+    cell: Literal["lstm_cell", "basic_lstm_cell"] | None = None,
+    forget_bias: float | None = None,
+) -> dict[str, Array]:
+    """Write the variables of the matching cells of tf.contrib.cudnn_rnn, or of TF's own LSTM cells.
 
     Args:
         c: the model to write: its spec, weights and biases.
         prefix: the scope that all names begin with, such as "cudnn_lstm", with or without its slash. Default: "".
+        cell: "lstm_cell" or "basic_lstm_cell" writes the variables of `LSTMCell` or `BasicLSTMCell`. None: those of the
+            cells of tf.contrib.cudnn_rnn. Default: None.
+        forget_bias: the number that this cell adds to its forget gate at run time, its argument `forget_bias`. It is
+            taken off the bias that is written. None: 1.0, the cell's default. Default: None.
         keep_biases_apart: True writes `bias_cudnn_0` and `bias_cudnn_1` in addition to their sum `bias`, so that
             reading them back is exact. False leaves them out; TF's cells do not have them. Default: True.
 
@@ -99,7 +121,8 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
         The arrays by name, as a dict of NumPy arrays.
 
     Raises:
-        ConvertError: cell clipping, which the cells do not have.
+        ConvertError: cell clipping, which the cells do not have; with `cell`, a model that is no LSTM, or a projection
+            in a `BasicLSTMCell`.
 
     Example:
         >>> from pycudnnrnn import convert, ops
@@ -110,7 +133,11 @@ def from_canonical(c: Canonical, *, prefix: str = "", keep_biases_apart: bool = 
         ['rnn/multi_rnn_cell/cell_0/basic_rnn_cell/kernel',
          'rnn/multi_rnn_cell/cell_0/basic_rnn_cell/bias']
     """
-    check_target("tensorflow", c, projection=True)
+    check_target("tensorflow", c, projection=cell != "basic_lstm_cell")
+    if cell is not None:
+        return under("tensorflow", prefix, _of_tfs_own_cell(c, cell, forget_bias))
+    if forget_bias is not None:
+        raise ConvertError("tensorflow", "forget_bias", "only TF's own cells add one: give `cell` as well")
     apart = flag("tensorflow", "keep_biases_apart", keep_biases_apart) and c.spec.bias_mode is BiasMode.DOUBLE
     if c.spec.mode is RNNMode.GRU and c.biases:
         c = c.double_biases()  # its candidate has two biases in TF, whatever the gates have
@@ -124,9 +151,29 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None)
     if forget_bias is None:
         forget_bias = 1.0
         text = f"{cell} adds forget_bias to its forget gate when it runs: 1.0, its default, was added to the bias"
-        warn(f"{text}; forget_bias=... says another")
-    if not isinstance(forget_bias, (int, float)) or isinstance(forget_bias, bool) or not math.isfinite(forget_bias):
-        raise ConvertError("tensorflow", f"forget_bias {shorten(forget_bias)}", "expecting a finite number")
+        warn(f"{text}; forget_bias=... says another", Assumption)
+    forget_bias = _forget_bias(forget_bias)
     each = len(STACKED_GATES[RNNMode.LSTM])
     forget = range(int(LSTMGate.FORGET), len(biases), each)
     return [(b + b.dtype.type(forget_bias)) if i in forget else b for i, b in enumerate(biases)]
+
+
+def _of_tfs_own_cell(c: Canonical, cell: str, forget_bias: float | None) -> dict[str, Array]:
+    """Return the variables under the names of TF's own LSTM cell, without what that adds to its forget gate."""
+    if cell not in ("lstm_cell", "basic_lstm_cell") or c.spec.mode is not RNNMode.LSTM:
+        why = f"expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got {shorten(cell)} for {str(c.spec.mode)!r}"
+        raise ConvertError("tensorflow", "cell", why)
+    layers = split("tensorflow", c.double_biases(), projection=True)
+    arrays = from_canonical(assemble("tensorflow", c.spec.mode, layers, c.spec.num_dirs), keep_biases_apart=False)
+    forget = STACKED_GATES[RNNMode.LSTM].index(LSTMGate.FORGET) * c.spec.num_units
+    added = _forget_bias(1.0 if forget_bias is None else forget_bias)
+    for name, array in arrays.items():
+        if name.endswith("/bias"):
+            array[forget : forget + c.spec.num_units] -= array.dtype.type(added)
+    return {name.replace(CELL_NAMES[RNNMode.LSTM], cell): array for name, array in arrays.items()}
+
+
+def _forget_bias(value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise ConvertError("tensorflow", f"forget_bias {shorten(value)}", "expecting a finite number")
+    return value

@@ -1,0 +1,111 @@
+"""`pycudnnrnn inspect` of every file that `convert` reads: each RNN with the options that choose it."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pycudnnrnn import convert
+from pycudnnrnn.spec import RNNSpec
+from tests.helpers.bundles import write_bundle
+from tests.helpers.oracles import need, random_canonical
+
+need("torch", "keras", "onnx", "h5py")
+import keras  # noqa: E402
+import onnx  # noqa: E402
+import torch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings(
+    # keras.Variable.__array__ has not followed NumPy 2
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+L = keras.layers
+
+
+def torch_file(path):
+    parts = {
+        "enc": torch.nn.LSTM(3, 4, 2, bidirectional=True),
+        "cells": torch.nn.ModuleList([torch.nn.GRUCell(3, 4), torch.nn.GRUCell(4, 4)]),
+    }
+    model = torch.nn.ModuleDict(parts | {"out": torch.nn.LSTMCell(5, 6), "head": torch.nn.Linear(8, 2)})
+    torch.save({"state_dict": model.state_dict(), "epoch": 3}, path)
+
+
+def keras_file(path):
+    both = L.Bidirectional(L.GRU(4, return_sequences=True), name="both")
+    stacked = L.RNN(L.StackedRNNCells([L.LSTMCell(5), L.LSTMCell(5)]), name="stacked")
+    model = keras.Sequential([keras.Input((None, 3)), both, L.Dense(2, name="head"), stacked])
+    (model.save_weights if path.name.endswith(".weights.h5") else model.save)(path)
+
+
+def onnx_file(path):
+    onnx.save(convert.onnx.to_model(random_canonical(RNNSpec("gru", 2, 4, 3, direction="bidirectional"), 1)), path)
+
+
+def safetensors_file(path):
+    state = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4)}).state_dict()
+    save_file({name: tensor.numpy() for name, tensor in state.items()} | {"x": np.ones(3, "f4")}, path)
+
+
+def npz_file(path):
+    state = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4)}).state_dict()
+    np.savez(path, x=np.ones(3, "f4"), **{name: tensor.numpy() for name, tensor in state.items()})
+
+
+def checkpoint_files(path):
+    c = random_canonical(RNNSpec("lstm", 2, 4, 3, dtype="float32"), 1)
+    arrays = convert.tensorflow.from_canonical(c, prefix="net", cell="lstm_cell")
+    write_bundle(path.with_suffix(""), arrays | {"lstm_fused_cell/kernel": np.ones((9, 16), "f4"), "step": np.array(7)})
+
+
+def gru(inputs):
+    return f"GRU {inputs} -> 4, bidirectional, float32"
+
+
+STACKED = "LSTM 2 -> 5, 2 layers, float32"
+TORCHS = {"enc.": "LSTM 3 -> 4, 2 layers, bidirectional, float32", "cells.": "GRU 3 -> 4, 2 layers, float32"}
+TORCHS = {f"prefix={scope}": text for scope, text in {**TORCHS, "out.": "LSTM 5 -> 6, float32"}.items()}
+TENSORFLOWS = {"lstm_fused_cell/": "lstm_fused_cell 5 -> 4, float32", "net/": "lstm_cell 3 -> 4, 2 layers, float32"}
+FILES = {
+    "m.ckpt": (torch_file, TORCHS, 2),
+    "m.keras": (keras_file, {"layers=both": gru(3), "layers=stacked": STACKED}, 2),
+    "m.h5": (keras_file, {"layers=both": gru(3), "layers=stacked": STACKED}, 2),
+    "m.weights.h5": (keras_file, {"layers=bidirectional": gru(3), "layers=cells": STACKED}, 2),
+    "m.onnx": (onnx_file, {"nodes=layer_0": gru(3), "nodes=layer_1": gru(8)}, None),
+    "m.safetensors": (safetensors_file, {"prefix=enc.": "LSTM 3 -> 4, float32"}, None),
+    "m.npz": (npz_file, {"prefix=enc.": "LSTM 3 -> 4, float32"}, 1),
+    "m.index": (checkpoint_files, {f"prefix={scope}": text for scope, text in TENSORFLOWS.items()}, None),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the arrays do not contain how", "ignore:read as one stack", "ignore:lstm_")
+@pytest.mark.parametrize("name", FILES)
+def test_each_rnn_is_listed_with_the_options_that_choose_it(run, name, tmp_path):
+    write, rnns, others = FILES[name]
+    write(tmp_path / name)
+    code, out, err = run("inspect", name)
+    assert (code, err) == (0, "")
+    for option, text in rnns.items():
+        assert f"  -s {option}: {text}\n" in out
+    report = json.loads(run("inspect", name, "--json")[1])
+    assert len(report["rnns"]) == len(rnns)
+    for rnn, option in zip(report["rnns"], sorted(rnns, key=list(rnns).index), strict=True):
+        more = ["--from", "pytorch"] if name in {"m.safetensors", "m.npz"} else []
+        code, _, err = run("convert", name, "x.safetensors", "--to", "pytorch", "--force", "-s", option, *more)
+        assert (code, err) == (0, ""), "it is to be pasted"
+        assert f"{rnn['input_size']} -> {rnn['num_units']}" in rnns[option]
+    if others is not None:
+        assert (report["others"], f"{len(rnns)} RNNs, {others} other arrays" in out) == (others, True)
+
+
+def test_of_a_checkpoint_whose_data_are_lost_the_index_is_listed(run, tmp_path):
+    checkpoint_files(tmp_path / "m.index")
+    (tmp_path / "m.data-00000-of-00001").unlink()
+    for given in ("m", "m.index"):
+        code, out, err = run("inspect", given)
+        assert (code, err, "m" in out.splitlines()[0], "tensorflow, the index alone" in out) == (0, "", True, True)
+        assert "  -s prefix=net/: lstm_cell 3 -> 4, 2 layers, float32\n" in out
+        assert "2 RNNs, 1 other arrays" in out
+    (tmp_path / "m.index").write_bytes(b"damaged")
+    assert run("inspect", "m")[0] == 1

@@ -1,0 +1,235 @@
+"""Checkpoints of TensorFlow 1.x as they lie in files: TF's own cells in scopes of any name, of every age.
+
+No TensorFlow of today has these cells, so the oracle is their equations (rnn_cell_impl.py, r1.15), on the variables.
+"""
+
+import numpy as np
+import pytest
+
+from pycudnnrnn import RNNSpec, convert, ops
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.testing.reference import sigmoid
+from tests.helpers.oracles import equal_models, random_canonical
+
+I, U = 5, 6
+
+
+def variables(seed, inputs=I):
+    rng = np.random.default_rng(seed)
+    return {"kernel": rng.normal(size=(inputs + U, 4 * U)), "bias": rng.normal(size=4 * U)}
+
+
+def at(scope, seed, inputs=I):
+    return {f"{scope}/{name}": array for name, array in variables(seed, inputs).items()}
+
+
+def tf_lstm(x, own, forget_bias, projection=None):
+    """Run TF's LSTMCell from zeros: one kernel for [x, h], gates i, j, f, o."""
+    h, c, ys = np.zeros((x.shape[1], U if projection is None else projection.shape[1])), 0, []
+    for x_t in x:
+        i, j, f, o = np.split(np.hstack([x_t, h]) @ own["kernel"] + own["bias"], 4, axis=1)
+        c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(j)
+        h = sigmoid(o) * np.tanh(c)
+        h = h if projection is None else h @ projection
+        ys.append(h)
+    return np.stack(ys)
+
+
+def stack_of(arrays, forget_bias, *layers):
+    """Return a function that runs layers of cells by their scopes; a pair is both directions."""
+
+    def cell(x, scope):
+        return tf_lstm(x, {name: arrays[f"{scope}/{name}"] for name in ("kernel", "bias")}, forget_bias)
+
+    def run(x):
+        for layer in layers:
+            both = isinstance(layer, tuple)
+            x = np.concatenate([cell(x, layer[0]), cell(x[::-1], layer[1])[::-1]], 2) if both else cell(x, layer)
+        return x
+
+    return run
+
+
+def run_ours(c, x):
+    op = ops.from_spec(c.spec)
+    return op(x, None, None, op.canonical_to_params(c), is_training=False)[0]
+
+
+def check(c, theirs):
+    x = np.random.default_rng(9).normal(size=(7, 2, I))
+    assert np.abs(run_ours(c, x) - theirs(x)).max() < 1e-12
+
+
+NAMES = {
+    "DeepSpeech 0.6's LSTMBlockFusedCell": ("lstm_fused_cell", "lstm_fused_cell"),
+    "LSTMBlockFusedCell's own name": ("model/lstm_block_wrapper", "model/lstm_block_wrapper"),
+    "nmt's decoder, a MultiRNNCell": ("s2s/decoder/multi_rnn_cell/cell_0/basic_lstm_cell", "s2s/decoder"),
+    "nmt's attention": ("d/multi_rnn_cell/cell_0_attention/attention/basic_lstm_cell", "d"),
+    "a cell that was called by itself": ("net/lstm_cell_3", "net/lstm_cell_3"),
+    "Tacotron 2's decoder": ("dec/decoder_LSTM/multi_rnn_cell/cell_0/decoder_LSTM_1", "dec/decoder_LSTM"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cell_is_read_in_a_scope_of_any_name(name):
+    scope, prefix = NAMES[name]
+    arrays = at(scope, 1)
+    others = {f"{scope}/kernel/Adam": np.ones(3), "dense/kernel": np.ones((64, 16)), "dense/bias": np.ones(16)}
+    expected = stack_of(arrays, 0.5, scope)
+    check(convert.tensorflow.to_canonical(arrays, prefix=prefix, forget_bias=0.5), expected)
+    with pytest.raises(ConvertError) as caught:
+        convert.tensorflow.to_canonical(arrays | others)
+    (choice,) = caught.value.choices
+    with pytest.warns(UserWarning, match="left out, because no cell has them: '.*Adam'$"):
+        check(convert.tensorflow.to_canonical(arrays | others, **choice, forget_bias=0.5), expected)
+
+
+def test_the_names_of_tf_1_0_are_read():
+    arrays = at("rnn/basic_lstm_cell", 1)
+    old = {name.replace("kernel", "weights").replace("bias", "biases"): array for name, array in arrays.items()}
+    check(convert.tensorflow.to_canonical(old, forget_bias=1.0), stack_of(arrays, 1, "rnn/basic_lstm_cell"))
+    rng = np.random.default_rng(2)
+    P = rng.normal(size=(U, 3))
+    own = {"kernel": rng.normal(size=(I + 3, 4 * U)), "bias": rng.normal(size=4 * U)}
+    named = {"rnn/lstm_cell/weights": own["kernel"], "rnn/lstm_cell/biases": own["bias"]}
+    c = convert.tensorflow.to_canonical(named | {"rnn/lstm_cell/projection/weights": P}, forget_bias=1.0)
+    check(c, lambda x: tf_lstm(x, own, 1.0, P))
+
+
+def test_cells_with_names_of_their_own_are_read_in_both_directions():
+    """keras-team/keras#10179: LSTMCell(name="fw")."""
+    scopes = [f"bidirectional_rnn/{way}/{way}" for way in ("fw", "bw")]
+    arrays = at(scopes[0], 1) | at(scopes[1], 2)
+    check(convert.tensorflow.to_canonical(arrays, forget_bias=1.0), stack_of(arrays, 1, tuple(scopes)))
+
+
+def test_the_caller_orders_cells_of_any_names_in_one_direction_and_in_both():
+    arrays = (
+        at("my/up", 1, U) | at("my/down", 2) | at("fw", 3) | at("bw", 4) | at("up/fw", 5, 2 * U) | at("up/bw", 6, 2 * U)
+    )
+    c = convert.tensorflow.to_canonical(arrays, layers=["my/down", "my/up"], forget_bias=0)
+    check(c, stack_of(arrays, 0, "my/down", "my/up"))
+    c = convert.tensorflow.to_canonical(arrays, layers=[("fw", "bw"), ("up/fw", "up/bw")], forget_bias=0)
+    check(c, stack_of(arrays, 0, ("fw", "bw"), ("up/fw", "up/bw")))
+
+
+def test_two_rnns_under_one_scope_are_told_apart():
+    """Nmt's encoder: bidirectional layers below, others above."""
+    both = [f"encoder/bidirectional_rnn/{way}/lstm_cell" for way in ("fw", "bw")]
+    up = [f"encoder/rnn/multi_rnn_cell/cell_{k}/lstm_cell" for k in range(2)]
+    arrays = at(both[0], 1) | at(both[1], 2) | at(up[0], 3) | at(up[1], 4, U)
+    with pytest.raises(ConvertError, match="there is more than one RNN under 'encoder/'; choose one: ") as caught:
+        convert.tensorflow.to_canonical(arrays, prefix="encoder")
+    assert [c["prefix"] for c in caught.value.choices] == ["encoder/bidirectional_rnn/", "encoder/rnn/"]
+    for prefix, layers in (("encoder/bidirectional_rnn", [tuple(both)]), ("encoder/rnn", up)):
+        c = convert.tensorflow.to_canonical(arrays, prefix=prefix, forget_bias=1.0)
+        check(c, stack_of(arrays, 1, *layers))
+    c = convert.tensorflow.to_canonical(arrays, layers=["encoder/rnn"], forget_bias=1.0)
+    check(c, stack_of(arrays, 1, *up))
+
+
+def test_averages_are_read_if_the_caller_asks_for_them():
+    arrays, means = at("rnn/lstm_cell", 1), at("rnn/lstm_cell", 2)
+    named = {f"{name}/ExponentialMovingAverage": array for name, array in means.items()}
+    with pytest.warns(UserWarning, match="/ExponentialMovingAverage'; ema=True reads the averages"):
+        c = convert.tensorflow.to_canonical(arrays | named, forget_bias=0)
+    check(c, stack_of(arrays, 0, "rnn/lstm_cell"))
+    with pytest.warns(
+        UserWarning, match=r"left out, because no cell has them: 'rnn/lstm_cell/bias', 'rnn/lstm_cell/kernel'$"
+    ):
+        c = convert.tensorflow.to_canonical(arrays | named, forget_bias=0, ema=True)
+    check(c, stack_of(means, 0, "rnn/lstm_cell"))
+    with pytest.raises(
+        ConvertError, match=r"the nearest names are 'rnn/lstm_cell/bias/Exp.*; ema=True reads averages$"
+    ):
+        convert.tensorflow.to_canonical(named)
+    check(convert.tensorflow.to_canonical(named, forget_bias=0, ema=True), stack_of(means, 0, "rnn/lstm_cell"))
+
+
+def keras_lstm(scope):
+    shapes = {"kernel": (I, 4 * U), "recurrent_kernel": (U, 4 * U), "bias": (4 * U,)}
+    return {f"{scope}/{name}": np.ones(shape) for name, shape in shapes.items()}
+
+
+LSTM, GRU = at("rnn/lstm_cell", 1), {"gates/kernel": (I + U, 2 * U), "candidate/kernel": (I + U, U)}
+BLOCK = at("rnn/lstm_cell", 1) | {"rnn/lstm_cell/wci": np.ones(U)}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "keywords", "text"),
+    [
+        (LSTM | {"rnn/lstm_cell/w_f_diag": np.ones(U)}, {}, "w_f_diag': is a peephole, which cuDNN's LSTM does not"),
+        (BLOCK, {}, "wci': is a peephole"),
+        ({f"rnn/gru_cell/{n}": np.ones(s) for n, s in GRU.items()}, {}, "another cell, GRUCell: its reset gate comes"),
+        ({f"rnn/gru_block_cell/{n}": np.ones(s) for n, s in GRU.items()}, {}, "another cell, GRUCell: its reset gate"),
+        (keras_lstm("lstm"), {}, "no recurrent cell among 3 arrays; the nearest names are 'lstm/bias'"),
+        (keras_lstm("lstm") | LSTM, {"prefix": "lstm"}, "there is no RNN under 'lstm/'; choose one: prefix='' (ls"),
+        (LSTM, {"layers": ["rnn/lstm_cell", "x"]}, "layers: 'x': no recurrent cell has this scope; choose one: "),
+        (LSTM, {"layers": ["rnn/lstm_cell"], "prefix": "x"}, "leave out one of the two"),
+        ({"dense/kernel": np.ones((9, 5))}, {}, "no recurrent cell among 1 arrays; the nearest names are 'dense/ker"),
+        (LSTM, {"ema": 1}, "ema: expecting True or False, got 1"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named(arrays, keywords, text):
+    with pytest.raises(ConvertError) as caught:
+        convert.tensorflow.to_canonical(arrays, **keywords)
+    assert text in str(caught.value)
+
+
+def test_what_only_has_the_shapes_of_a_cell_is_offered_only_if_there_is_nothing_else():
+    dense = {"dense/kernel": np.ones((64, 16)), "dense/bias": np.ones(16)}
+    with pytest.raises(
+        ConvertError, match=r"choose one: prefix='dense/' \(dense 60 -> 4, float64, a cell by its shapes alone\)$"
+    ) as caught:
+        convert.tensorflow.to_canonical(dense)
+    assert not caught.value.choices, "the command does not take it by itself"
+    bare = {name.removeprefix("dense/"): array for name, array in dense.items()}
+    assert convert.tensorflow.to_canonical(bare, forget_bias=0).spec.num_units == 4, "for the caller it is a cell"
+    with pytest.warns(UserWarning, match="left out, because no cell has them: 'bias', 'kernel'"):
+        assert convert.tensorflow.to_canonical(bare | LSTM, forget_bias=0).spec.num_units == U
+    with pytest.raises(ConvertError, match=r"choose one: prefix='' \(lstm_cell 5 -> 6, float64\)$"):
+        convert.tensorflow.to_canonical(dense | LSTM, prefix="x")
+
+
+@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
+@pytest.mark.parametrize(("cell", "num_proj"), [("lstm_cell", None), ("lstm_cell", 3), ("basic_lstm_cell", None)])
+@pytest.mark.parametrize("bias_mode", ["none", "double"])
+def test_tfs_own_cells_compute_the_same_on_what_is_written_for_them(direction, cell, num_proj, bias_mode):
+    """The oracle is the equations; with a projection our reader, which is compared with them above."""
+    spec = RNNSpec("lstm", 2, U, I, direction=direction, dtype="float64", num_proj=num_proj, bias_mode=bias_mode)
+    c = random_canonical(spec, 3)
+    arrays = convert.tensorflow.from_canonical(c, prefix="net", cell=cell, forget_bias=0.7)
+    assert not any("cudnn" in name for name in arrays)
+    x = np.random.default_rng(9).normal(size=(7, 2, I))
+    back = convert.tensorflow.to_canonical(arrays, prefix="net", forget_bias=0.7)
+    assert np.abs(run_ours(back, x) - run_ours(c, x)).max() < 1e-12
+    if num_proj is None:
+        up = [f"net/rnn/multi_rnn_cell/cell_{k}/{cell}" for k in range(2)]
+        if direction == "bidirectional":
+            path = "net/stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/" + cell
+            up = [tuple(path.format(k, way) for way in ("fw", "bw")) for k in range(2)]
+        check(c, stack_of(arrays, 0.7, *up))
+    usual = convert.tensorflow.from_canonical(c, cell=cell)
+    assert np.allclose(usual[min(usual)], arrays[min(arrays)] - 0.3 * np.repeat([0, 0, 1, 0], U))
+
+
+def test_what_tfs_own_cells_cannot_hold_is_named():
+    lstm = random_canonical(RNNSpec("lstm", 1, 4, 3, num_proj=2), 1)
+    for c, keywords, text in (
+        (lstm, {"cell": "basic_lstm_cell"}, "its LSTM has no projection"),
+        (lstm, {"cell": "gru_cell"}, "expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got 'gru_cell'"),
+        (random_canonical(RNNSpec("gru", 1, 4, 3), 1), {"cell": "lstm_cell"}, "got 'lstm_cell' for 'gru'"),
+        (lstm, {"cell": "lstm_cell", "forget_bias": np.nan}, "forget_bias nan: expecting a finite number"),
+    ):
+        with pytest.raises(ConvertError) as caught:
+            convert.tensorflow.from_canonical(c, **keywords)
+        assert text in str(caught.value)
+
+
+def test_skip_input_becomes_identity_matrices_in_tfs_own_cell():
+    c = random_canonical(RNNSpec("lstm", 1, U, U, input_mode="skip_input", dtype="float64"), 1)
+    arrays = convert.tensorflow.from_canonical(c, cell="lstm_cell")
+    back = convert.tensorflow.to_canonical(arrays, forget_bias=1.0)
+    x = np.random.default_rng(9).normal(size=(7, 2, U))
+    assert np.abs(run_ours(back, x) - run_ours(c, x)).max() < 1e-12
+    equal_models(convert.tensorflow.to_canonical(convert.tensorflow.from_canonical(c)), c)
