@@ -140,7 +140,7 @@ def _check_in_memory(name: str, tensor: Any) -> None:
     try:
         dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_neg() or tensor.is_conj())
         in_memory = (dense and (tensor.data_ptr() != 0 or not tensor.numel())) or tensor.is_meta
-    except RuntimeError:  # of a functorch wrapper
+    except (RuntimeError, ValueError):  # of a functorch wrapper, or of a parameter without its size
         in_memory = False
     if not in_memory:
         expected = "a dense tensor with its values in memory: resolve_neg(), to_dense() or clone() may return one"

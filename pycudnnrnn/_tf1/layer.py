@@ -9,7 +9,6 @@ Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn l
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -513,18 +512,15 @@ class TF1Layer:
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
-    def _kind(self) -> type[Any]:
-        """Return this package's class of the object, which a user's subclass extends."""
-        return next(kind for kind in type(self).__mro__ if kind.__module__.startswith(f"{__package__.split('.')[0]}."))
-
     def _copied_state(self, *, without: str = "") -> dict[str, Any]:
-        """Return the configuration, the variables with the value of one left out, and a subclass's attributes."""
-        config = self._kind().get_config(self)
-        plain = vars(self._kind()(**config))
+        """Return the configuration, and the variables with the value of one left out.
+
+        A copy calls `__init__` with the configuration, as in Keras, so a subclass with more arguments extends
+        `get_config`.
+        """
         return {
-            "config": config,
+            "config": self.get_config(),
             "scope": self._scope,
-            "attributes": {name: value for name, value in vars(self).items() if name not in plain},
             "variables": [
                 (n, None if n == without else v.numpy(), v.trainable, v.constraint) for n, v in self._variables.items()
             ],
@@ -533,19 +529,17 @@ class TF1Layer:
         }
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{k}={v!r}" for k, v in self._kind().get_config(self).items() if v is not None)
+        given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)
         return f"{type(self).__name__}({given})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
-        state: dict[str, Any] = self.__getstate__()  # type: ignore[assignment]  # each layer and cell has one
-        twin.__setstate__(state | {"attributes": copy.deepcopy(state["attributes"], memo)})  # type: ignore[attr-defined]
+        twin.__setstate__(self.__getstate__())  # type: ignore[attr-defined]  # each layer and cell has one
         return twin
 
     def _set_configuration(self, state: Mapping[str, Any]) -> None:
-        self._kind().__init__(self, **state["config"])
-        vars(self).update(state["attributes"])
+        self.__init__(**state["config"])  # type: ignore[misc]
         self._scope = state["scope"]
 
     def _set_variables(self, state: Mapping[str, Any]) -> None:

@@ -179,7 +179,6 @@ class Saver:
             raise ArgumentError("format", one_of(list(FORMATS)), shorten(format))
         target = _with_step(_path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and a file can have several names
-        check_name(place, format)
         items, new = self._items(), SavedCheckpoint(place, format)
         data = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
         with self._saving:

@@ -75,7 +75,7 @@ def latest_in(path: Path) -> Path:
         CheckpointError: as for `latest`, or there is none.
     """
     with refused(path):
-        if is_tensorflow(path) or not path.is_dir():
+        if not path.is_dir():
             return path
     found = latest(path)
     if found is None:

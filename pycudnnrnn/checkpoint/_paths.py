@@ -31,7 +31,7 @@ def is_tensorflow(path: Path) -> bool:
         if is_part(path):
             return True
         index = with_suffix(path, INDEX)
-        if path.exists() and is_file(index):
+        if is_file(path) and is_file(index):
             raise Refusal("mismatch", f"{path.name!r} and {index.name!r} are two checkpoints of one name: rename one")
         return is_file(index)
 

@@ -49,8 +49,10 @@ class SavedCheckpoint(NamedTuple):
         """Write the file or the tensors of this checkpoint, and the folder's list of the checkpoints that are kept.
 
         Raises:
+            ArgumentError: as for `check_name`.
             CheckpointError: the folder has another file of the list's name, which must not be overwritten.
         """
+        check_name(self.path, self.format)
         folder = self.path.parent
         with refused(folder / LIST), contextlib.suppress(FileNotFoundError):
             listed_latest(folder)

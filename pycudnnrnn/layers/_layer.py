@@ -9,7 +9,6 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 from __future__ import annotations
 
 import copy
-import functools
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -432,7 +431,10 @@ class RNNLayer(ConfiguredLayer):
         """
         check_forward_only(self.direction)
         self._states(initial_state)
-        return Stream(functools.partial(self.call, training=False), type(self).__name__, initial_state)
+        return Stream(self._run_piece, type(self).__name__, initial_state)
+
+    def _run_piece(self, inputs: Any, states: Any) -> Any:
+        return self.call(inputs, states, False)
 
     def capture(
         self,

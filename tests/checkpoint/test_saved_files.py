@@ -1,5 +1,6 @@
 """A saver's files: which it writes, keeps, deletes and lists, and which names it refuses."""
 
+import contextlib
 import errno
 import itertools
 import re
@@ -120,12 +121,37 @@ def test_no_reader_chooses_between_two_checkpoints_of_one_name(folder, run):
         assert status == 1
         assert re.search(text, error)
     assert checkpoint.read_tensorflow(folder / "m.index") == {"a": 2}
-    (folder / "m").unlink()
-    (folder / "m").mkdir()
-    Saver({"a": np.array(3.0)}).save(folder / "m/n")
-    for read in readers:
-        with pytest.raises(CheckpointError, match=text):
-            read(folder / "m")
+
+
+@pytest.mark.parametrize("name", ["run", "run.meta", "run.index", "run.data-00000-of-00001", ".", ""])
+def test_a_folder_is_read_as_a_folder_whatever_its_name_and_whatever_is_beside_it(folder, monkeypatch, name):
+    (folder / "run").mkdir()
+    Saver({"a": np.array(1.0)}).save(folder / "run/m")
+    if name in {".", ""}:
+        (folder / "run/.index").touch()
+        monkeypatch.chdir(folder / "run")
+    elif name != "run":
+        (folder / "run").rename(folder / name)
+        monkeypatch.chdir(folder)
+    else:
+        (folder / "run.index").touch()
+        monkeypatch.chdir(folder)
+    a = np.array(0.0)
+    Saver({"a": a}).restore(name)
+    assert a == 1
+    assert checkpoint.inspect(name).verified
+    assert checkpoint.latest_checkpoint(name).name == "m"
+
+
+def test_threads_that_save_under_one_name_in_two_formats_leave_one_checkpoint(folder):
+    saver = Saver({"a": np.zeros(2)})
+
+    def save(number):
+        with contextlib.suppress(ArgumentError):
+            saver.save(folder / "m", format=FORMATS[number % 2])
+
+    together(4, save)
+    saver.restore(folder / "m")
 
 
 def test_a_tensorflow_checkpoint_never_has_the_name_of_a_folder(folder):

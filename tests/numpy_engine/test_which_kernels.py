@@ -193,3 +193,37 @@ def test_what_runs_after_the_main_thread_has_ended_gets_the_same_bits():
     done = subprocess.run([sys.executable, "-c", ENDING], capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.splitlines() == ["thread True", "atexit True", "__del__ True"], done.stderr
     assert done.returncode == 0
+
+
+BUSY = """
+import threading
+import numpy as np
+from concurrent.futures import ThreadPoolExecutor
+from pycudnnrnn import ops
+
+op = ops.CudnnLSTM(1, 128, 64)
+params, x = op.init_params(1), np.ones((60, 64, 64), "f")
+expected = op(x, None, None, params)[0].tobytes()
+ended = []
+
+def work():
+    same = [op(x, None, None, params)[0].tobytes() == expected for _ in range(3)]
+    while threading.main_thread().is_alive() and len(same) < 2000:
+        same.append(op(x, None, None, params)[0].tobytes() == expected)
+    ended.append(all(same))
+    if len(ended) == 3:
+        print(ended, flush=True)
+
+pool = ThreadPoolExecutor(1)
+pool.submit(work)
+for _ in range(2):
+    threading.Thread(target=work).start()
+"""
+
+
+def test_what_runs_while_the_main_thread_ends_gets_the_same_bits():
+    """Python closes the pools some time before the main thread counts as ended."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), kernels_in_use.VARIABLE: "numba", threads.VARIABLE: "2"}
+    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout == "[True, True, True]\n", done.stderr
+    assert not done.stderr

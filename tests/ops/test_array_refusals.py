@@ -150,6 +150,7 @@ NO_MEMORY = {
     "jagged": (lambda: torch.nested.nested_tensor([torch.ones(2, 4)] * 5, layout=torch.jagged), "a plain torch tensor"),
     "zeros without memory": (lambda: torch._efficientzerotensor((5, 2, 4)), "a dense tensor"),
     "freed": (freed, "a dense tensor"),
+    "without a size": (lambda: torch.nn.UninitializedParameter(requires_grad=False), "a dense tensor"),
     "negative": (lambda: torch._neg_view(torch.ones(5, 2, 4)), r"resolve_neg\(\)"),
     "conjugate": (lambda: torch.ones(5, 2, 4, dtype=torch.complex64).conj().imag, r"resolve_neg\(\)"),
     "deleted": (deleted, "an array that has its memory"),

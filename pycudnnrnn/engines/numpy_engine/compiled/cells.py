@@ -121,13 +121,13 @@ def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
 def _started(share: Callable[[int, int], None], start: int, stop: int) -> Callable[[], None]:
     """Run a share in the pool, and return what waits for its end.
 
-    When the main thread has ended, the pool is closed. Other threads and `atexit` functions may run RNNs even then.
-    What is returned runs the share itself.
+    Python closes all pools when the main thread ends, but other threads and `atexit` functions may still run RNNs. What
+    is returned runs the share itself then.
     """
     try:
         return _pool().submit(share, start, stop).result
-    except RuntimeError:
-        if threading.main_thread().is_alive():
+    except RuntimeError as error:
+        if not str(error).startswith("cannot schedule new futures"):  # another error comes after the share is queued
             raise
         return functools.partial(share, start, stop)
 
