@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 GROUPS := demo test oracles lint docs
 # The newest release that the binding was compared with. 0.5 GB, and without cuBLAS, which descriptors do not need.
 CUDNN  := nvidia-cudnn-cu13==9.28.0.42
+# The oldest that the binding accepts, and the oldest 9.x: `make test-all` asks them for layouts, which needs neither a
+# GPU nor their largest parts. 0.4 GB each in build/cudnn, which other targets leave alone.
+OLDER  := 8.9.7.29 9.0.0.312
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
@@ -23,8 +26,9 @@ test: export PYCUDNNRNN_CPU_KERNELS ?= numpy
 test: $(VENV)/.test $(VENV)/.cudnn
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-# With the frameworks that converters are compared with; `make test` skips what needs them, and says so at its end.
-test-all: $(VENV)/.oracles
+# With the frameworks that converters are compared with, and older versions of cuDNN; `make test` skips what needs them,
+# and says so at its end.
+test-all: $(VENV)/.oracles $(OLDER:%=build/cudnn/%)
 	$(MAKE) test
 
 # The CPU engine's tests once more, with the kernels that numba compiles.
@@ -127,3 +131,9 @@ $(GROUPS:%=$(VENV)/.%): $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.cudnn: Makefile | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)' '$(NVRTC)'
 	@touch $@
+
+$(OLDER:%=build/cudnn/%): build/cudnn/%: | $(VENV)/bin/python
+	rm -rf $@.part
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@.part 'nvidia-cudnn-cu12==$*'
+	cd $@.part/nvidia/cudnn/lib && rm -f *cnn_* *engines* *heuristic*
+	mv $@.part $@

@@ -94,7 +94,7 @@ def gpu_verification(results: list[dict[str, Any]]) -> str:
         ]  # fmt: skip
         head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
         parts += ["## Runs\n", table(head, runs)]
-    parts += ["## Cell clipping\n", _clipping(answers)]
+    parts += ["## Layouts\n", LAYOUTS, "## Cell clipping\n", _clipping(answers)]
     if not results:  # every row would be "not run"
         return "\n".join(parts)
     counted = "For each test, the last outcome of each case is counted, from the newest commit that ran the test.\n"
@@ -194,7 +194,11 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     headers = sorted(json.loads(p.read_text("utf-8"))["version"] for p in (ROOT / "tests/abi/headers").glob("*.json"))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     newest = next(line.split("==")[1] for line in makefile.splitlines() if line.startswith("CUDNN ")).rpartition(".")[0]
-    in_ci = {version_text(v): "every prototype and constant, against its headers" for v in headers}
+    checked = (
+        "every prototype and constant, against its headers; the [layouts](layout.md) that the real library reports"
+    )
+    in_ci = {version_text(v): checked for v in headers}
+    in_ci["8.9.7"] += " by both of its queries"
     in_ci[newest] = "the same, and the real library's descriptors, errors and limits (a stand-in computes)"
     on_gpu: dict[str, list[str]] = {}
     for result in results:
@@ -224,7 +228,7 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     accepted = (
         f"Accepted versions: {version_text(_discovery.OLDEST)} and every 9.x. Version 10 raises an error, because a "
         "new major version may change any prototype. **We have never run cuDNN 8.x on hardware**: it is tested only "
-        "against its headers and with a stand-in for the GPU.\n"
+        "against its headers, with a stand-in for the GPU, and by its layouts, which need no GPU.\n"
     )
     gpus = "No run on a GPU is recorded: see [GPU verification](gpu-verification.md).\n"
     if results:
@@ -249,6 +253,12 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     ]
     return "\n".join(parts)
 
+
+LAYOUTS: Final = """\
+The layout of the params buffer is known without a GPU: CI asks the real libraries
+[without one](layout.md#what-cudnn-reports). Everything that computes needs a GPU, and so does the last word on the
+layout that a GPU's own run uses.
+"""
 
 SYSTEMS: Final = (
     ("Linux", "x86-64", "all tests, in CI", "", "see [GPUs](#gpus)"),

@@ -9,12 +9,15 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from pycudnnrnn import ops
+from pycudnnrnn import libcudnn
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
+from pycudnnrnn.engines import engine_for
+from pycudnnrnn.errors import DeviceLostError, EngineError, MissingDependencyError, version_text
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._table import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.testing.queried import query
 
 SHOWN: Final = [i for i, column in enumerate(COLUMNS) if column not in {"pseudo-layer", "kind"}]
 """Columns that fit 80: the layer and its direction are the pseudo-layer, and the symbol of a bias begins with b."""
@@ -22,7 +25,7 @@ SHOWN: Final = [i for i, column in enumerate(COLUMNS) if column not in {"pseudo-
 
 @click.command()
 @spec_arguments
-@click.option("--queried", is_flag=True, help="Ask cuDNN, too, and mark the differences. Needs a GPU.")
+@click.option("--queried", is_flag=True, help="Ask cuDNN, too, and mark the differences.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.png|.svg|.pdf",
               help="Draw the layout to this file.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
@@ -32,8 +35,9 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     Offsets are in elements. W and bW are applied to the layer's input, R and bR to its previous state; P is the
     projection.
 
-    The layout is computed, without a GPU. With --queried, cuDNN's layout is shown, too, and is the one that is drawn.
-    The exit code is 0 even if they differ: read "equal" in the JSON.
+    The layout is computed. With --queried, cuDNN's layout is shown, too, and is the one that is drawn. It is asked on
+    the GPU. Without one, libcudnn is asked in a child process, which NVIDIA does not document: the output tells which.
+    The exit code is 0 even if the layouts differ: read "equal" in the JSON.
 
     \b
     Examples:
@@ -45,13 +49,13 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     if output is not None and output.suffix not in {".png", ".svg", ".pdf"}:
         raise click.UsageError(f"--output has to end in .png, .svg or .pdf, got {output.name!r}")
     predicted = arithmetic_layout(spec)
-    asked = ops.from_spec(spec).layout("cuda") if queried else None
+    asked, how = _asked(spec) if queried else (None, {})
     if output is not None:
         from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
 
         plot.draw_layout(asked or predicted, output, title=repr(spec), expected=asked and predicted)
     if as_json:
-        echo_json(_report(spec, predicted, asked))
+        echo_json(_report(spec, predicted, asked, how))
         return
     out = console()
     nbytes = predicted.size * spec.dtype.itemsize
@@ -62,12 +66,27 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     if asked is not None:
         different = differences(predicted, asked)
         verdict = f"{len(different)} regions differ" if different else "equal"
-        out.say(f"asked of cuDNN: {asked.size:,} elements; {verdict}")
+        out.say(f"asked of cuDNN {how['cudnn']} {how['asked']}: {asked.size:,} elements; {verdict}")
+        if how["why"]:
+            out.say(f"  {how['why']}")
         columns += ["cuDNN's offset", ""]
         rows = [cells + _compared(r, different) for cells, r in zip(rows, predicted.regions, strict=True)]
     print_table(out, columns, rows)
     if output is not None:
         out.say(f"drawn: {output}")
+
+
+def _asked(spec: RNNSpec) -> tuple[ParamLayout, dict[str, Any]]:
+    """Return cuDNN's layout, and how it was asked: on the GPU, or in a child process and why not on a GPU."""
+    try:
+        engine = engine_for("cuda")
+    except DeviceLostError:
+        raise
+    except (EngineError, MissingDependencyError) as error:
+        asked, version = query(spec)
+        return asked, {"cudnn": version_text(version), "asked": "without a GPU", "why": str(error)}
+    version = libcudnn.load().version
+    return engine.layout(spec), {"cudnn": version_text(version), "asked": f"on {engine.device}", "why": None}
 
 
 def _compared(region: Region, different: dict[Any, Region | None]) -> list[Any]:
@@ -77,11 +96,11 @@ def _compared(region: Region, different: dict[Any, Region | None]) -> list[Any]:
     return ["none" if other is None else f"{other.offset:,}", Text("≠ differs", style="bold red")]
 
 
-def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None) -> dict[str, Any]:
+def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None, how: dict[str, Any]) -> dict[str, Any]:
     report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
     if asked is not None:
         found = [list(key) for key in differences(predicted, asked)]
-        report["queried"] = {**_described(spec, asked), "equal": asked == predicted, "differences": found}
+        report["queried"] = {**how, **_described(spec, asked), "equal": asked == predicted, "differences": found}
     return report
 
 

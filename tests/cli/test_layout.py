@@ -1,12 +1,14 @@
 """`pycudnnrnn layout`: the table, the JSON and the picture of any spec."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 from hypothesis import given
 
+from pycudnnrnn.errors import version_text
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.spec import DType, RNNSpec
 from pycudnnrnn.testing.strategies import specs
@@ -84,10 +86,24 @@ def test_it_ends_with_an_exit_code_and_one_line(run, tmp_path, arguments, code, 
         assert len(err.splitlines()) == 1
 
 
-def test_without_a_gpu_asking_cudnn_is_an_error_in_one_line():
+def _without_cupy(*arguments, **environment):
     code = "import sys; sys.modules['cupy'] = None; from pycudnnrnn.cli import main; main()"
-    command = [sys.executable, "-c", code, "layout", "lstm", "1", "8", "4", "--queried"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code, "layout", "lstm", "1", "8", "4", "--queried", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+
+
+def test_without_a_gpu_libcudnn_itself_is_asked_and_the_output_tells_which_and_why(lib):
+    version = version_text(lib.version)
+    done = _without_cupy()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"asked of cuDNN {version} without a GPU: 448 elements; equal\n  a CUDA device needs CuPy" in done.stdout
+    report = json.loads(_without_cupy("--json").stdout)["queried"]
+    assert (report["cudnn"], report["asked"], report["equal"]) == (version, "without a GPU", True)
+    assert report["why"].startswith("a CUDA device needs CuPy")
+
+
+def test_without_a_libcudnn_asking_it_is_an_error_in_one_line():
+    done = _without_cupy(PYCUDNNRNN_LIBRARY="/nowhere/libcudnn.so.9")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "pip install cupy-cuda13x, or," in done.stderr
+    assert "names no file: '/nowhere/libcudnn.so.9'" in done.stderr
     assert len(done.stderr.splitlines()) == 1

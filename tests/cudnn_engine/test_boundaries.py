@@ -9,6 +9,7 @@ from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import INT32_MAX, TIME_MAX
+from tests.helpers.libraries import BUFFERS
 
 LSTM = ops.CudnnLSTM(1, 8, 4)
 
@@ -64,18 +65,12 @@ def test_a_product_of_sizes_passes_up_to_its_limit_and_is_refused_beyond_it(refu
     assert refused(ops.from_spec(spec), T, most + 1) == name
 
 
-MATRICES = [
-    # spec one above the limit of 2**31 - 1 elements in one matrix, and the largest that passes
-    (RNNSpec("gru", 1, 46341, 8), RNNSpec("gru", 1, 46340, 8)),
-    (RNNSpec("rnn_tanh", 1, 2**16, 2**15), RNNSpec("rnn_tanh", 1, 2**15, 2**16 - 1)),
-    tuple(RNNSpec("rnn_relu", 2, units, 8, direction="bidirectional") for units in (32768, 32767)),
-    (RNNSpec("lstm", 1, 2**21, 8, num_proj=1024), RNNSpec("lstm", 1, 2**21 - 1, 8, num_proj=1024)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("above", "most"), MATRICES, ids=lambda v: repr(v)[:50])
-def test_a_matrix_has_up_to_2_31_minus_1_elements(refused, above, most):
+@pytest.mark.parametrize(("above", "most"), BUFFERS, ids=lambda v: repr(v)[:50])
+def test_weights_have_up_to_2_31_minus_1_elements_and_so_do_biases(refused, above, most):
+    """tests/layout_query shows that cuDNN's own limit is this one."""
     check_sizes(CallConfig(most, Schedule(1, 1)))
     assert refused(ops.from_spec(above), 1, 1) == "params"
     with pytest.raises(ArgumentError, match="params"):
         ops.from_spec(above).layout("cuda:0")
+    with pytest.raises(ArgumentError, match="params"):
+        ops.from_spec(above).init_params(device="cuda:0")

@@ -20,6 +20,8 @@ def test_a_layout_that_cudnn_has_too_is_equal(run, play):
     assert (report["equal"], report["differences"]) == (True, [])
     code, out, _ = run(*GRU)
     assert (code, "elements; equal" in out, "differs" in out) == (0, True, False)
+    assert "on cuda:0: " in out
+    assert (report["asked"], report["why"]) == ("on cuda:0", None)
 
 
 def test_a_layout_that_differs_is_marked_region_by_region(run, play):

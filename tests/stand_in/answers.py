@@ -1,4 +1,9 @@
-"""What the GPU's half of libcudnn answers, computed by the NumPy engine: handles, sizes, layouts, the three passes."""
+"""What the GPU's half of libcudnn answers, computed by the NumPy engine: handles, sizes, the three passes.
+
+The real library answers for the layout of the params, which needs no GPU, unless a test has an engine with another
+layout. The legacy pair of cuDNN 8 is not in the library that the shim is linked against: its answers are computed, and
+tests/layout_query asks a real 8.9.7.
+"""
 
 import ctypes
 import itertools
@@ -95,9 +100,21 @@ class Answers:
         self._handle(handle)
         self._built[rnn] = batch
 
+    def _asked_of_cudnn(self, name, spec, *arguments):
+        """Hand a layout call to the real library, which needs no GPU for it, unless a test has another layout."""
+        engine = self.layouts.get(str(spec.algo), self.engine)
+        if type(engine).layout is not NumpyEngine.layout:
+            return False
+        status = self.real[name](*map(ctypes.c_uint64, arguments))
+        if status:
+            raise native.Refused(status, "the real library refused it")
+        return True
+
     def cudnnGetRNNWeightSpaceSize(self, handle, rnn, size):
         self._handle(handle)
         spec, _ = self._spec(rnn)
+        if self._asked_of_cudnn("cudnnGetRNNWeightSpaceSize", spec, handle, rnn, size):
+            return
         native.write(size, "<Q", self._params_nbytes(spec))
 
     def _params_nbytes(self, spec):
@@ -123,6 +140,9 @@ class Answers:
         spec, _ = self._spec(rnn)
         if nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "weight space size")
+        arguments = handle, rnn, pseudo_layer, nbytes, base, id_, m_desc, m_addr, b_desc, b_addr
+        if self._asked_of_cudnn("cudnnGetRNNWeightParams", spec, *arguments):
+            return
         for kind, desc, out in (("weight", m_desc, m_addr), ("bias", b_desc, b_addr)):
             region = self._region(spec, pseudo_layer, id_, kind)
             native.write(out, "<Q", base + int(region.offset * spec.dtype.itemsize) if region and region.size else 0)

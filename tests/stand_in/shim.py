@@ -17,6 +17,7 @@ from tests.stand_in.answers import Answers
 from tests.stand_in.host_device import HostDevice
 
 HERE = Path(__file__).parent
+REAL = Path(sysconfig.get_path("platlib"), "nvidia", "cudnn", "lib")
 
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
 
@@ -26,10 +27,9 @@ CAPTURABLE = (*PASSES, "cudnnSetStream", "cudnnGetVersion")
 
 def build(folder: Path) -> Path:
     """Compile the shim against the libcudnn of this environment."""
-    real = Path(sysconfig.get_path("platlib"), "nvidia", "cudnn", "lib")
     target = folder / "libshim.so"
     command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", target, HERE / "shim.c"]
-    subprocess.run([*command, f"-L{real}", "-Wl,--no-as-needed", "-l:libcudnn.so.9", f"-Wl,-rpath,{real}"], check=True)
+    subprocess.run([*command, f"-L{REAL}", "-Wl,--no-as-needed", "-l:libcudnn.so.9", f"-Wl,-rpath,{REAL}"], check=True)
     return target
 
 
@@ -51,6 +51,7 @@ class Shim(Answers):
         self._device = None
         self._lock = threading.RLock()  # Python may collect while it is held, and a handle ends by a call
         self.dll = dll = ctypes.CDLL(str(path))
+        self.real = ctypes.CDLL(str(REAL / "libcudnn.so.9"))
         dll.shim_set_hook.argtypes = [HOOK]
         dll.shim_set_hook.restype = None
         dll.shim_set_hook(_hook)

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import INT32_MAX, STANDARD_ALGORITHMS, Algorithm, RNNMode, RNNSpec
 
@@ -22,30 +23,33 @@ Source: use_rnn_persist_small_h in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp.
 """
 
 
-def check_matrices(spec: RNNSpec) -> None:
-    """Raise if a matrix has too many elements for 32-bit indices. cuDNN accepts its descriptor.
+def check_params(spec: RNNSpec) -> None:
+    """Raise if all weights together, or all biases, have too many elements for 32-bit indices.
 
     Raises:
-        ArgumentError: more than 2**31 - 1 elements in one matrix.
+        ArgumentError: more than 2**31 - 1 elements of weights or of biases.
 
-    Source: cudnnSetRNNDescriptor_v8 takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
+    Source: cudnnGetRNNWeightSpaceSize takes one more, and each cudnnGetRNNWeightParams then fails, in every dtype
+    (observed: 8.9.7, 9.0.0, 9.28.0).
     """
-    widths = {spec.state_size, spec.layer_input_size(0), spec.layer_input_size(spec.num_layers - 1)}
-    if spec.num_units * max(widths) > INT32_MAX:
-        raise ArgumentError("params", f"at most {INT32_MAX} elements in a matrix", (spec.num_units, max(widths)))
+    gates = spec.num_pseudo_layers * spec.num_gates * spec.num_units
+    biases = gates * (spec.has_input_bias + spec.has_recurrent_bias)
+    for kind, size in (("weights", arithmetic_layout(spec).size - biases), ("biases", biases)):
+        if size > INT32_MAX:
+            raise ArgumentError("params", f"at most {INT32_MAX} elements of all {kind} together on cuDNN", size)
 
 
 def check_sizes(config: CallConfig) -> None:
     """Raise if cuDNN cannot run a batch. cuDNN itself silently accepts some that are too large for its 32-bit indices.
 
     Raises:
-        ArgumentError: more than 2**31 - 1 elements of data, of states or of a matrix, ragged lengths with an algorithm
-            that takes equal ones only, or training of more units than the algorithm has a backward for.
+        ArgumentError: more than 2**31 - 1 elements of data, of states, of weights or of biases, ragged lengths with an
+            algorithm that takes equal ones only, or training of more units than the algorithm has a backward for.
 
     Source: cudnnSetRNNDataDescriptor takes such sizes, and cudnnSetTensorNdDescriptor refuses them (observed, 9.28).
     """
     spec, schedule = config.spec, config.schedule
-    check_matrices(spec)
+    check_params(spec)
     T, B = schedule.T, schedule.B
     for name, width in (("input_data", spec.input_size), ("output", spec.output_size), ("gates", spec.num_units)):
         if T * B * width > INT32_MAX:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Final
 
+from pycudnnrnn._libcudnn import Library, cudnnHandle_t
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.layout import ParamLayout, Region, RegionKind, canonical_shapes
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
 Found = tuple[int | None, tuple[int, ...]]
 """Address (None: there is no such region) and dimensions."""
@@ -17,16 +19,35 @@ LEGACY_UNTIL: Final = 90000
 """First version without cudnnGetRNNLinLayerMatrixParams and ...BiasParams. Source: cudnn_adv_infer.h, 8.9.7."""
 
 
-def weight_space_nbytes(handle: Handle, rnn: RNNDescriptor) -> int:
+UNREADABLE: Final = 4096
+"""An address that no process can read. Source: vm.mmap_min_addr of Linux; the first 64 KiB of Windows."""
+
+NOWHERE: Final = 1 << 40
+"""The address of a params buffer that does not exist: the layout calls only add to it."""
+
+
+class NoHandle:
+    """Pass an address that cannot be read as the handle, for calls that do not read it.
+
+    The layout calls of 8.9.7 to 9.28 do not (observed, undocumented). One that does ends the process: it cannot answer
+    wrongly.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._as_parameter_ = ctypes.cast(UNREADABLE, cudnnHandle_t)
+
+
+def weight_space_nbytes(handle: Handle | NoHandle, rnn: RNNDescriptor) -> int:
     """Ask for the bytes of a params buffer. Source: cudnnGetRNNWeightSpaceSize (cudnn_adv.h, 9.28)."""
     nbytes: int = handle.library.cudnnGetRNNWeightSpaceSize.read(handle, rnn)["weightSpaceSize"]
     return nbytes
 
 
-def query_layout(handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
+def query_layout(handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
     """Return the layout that cuDNN reports for a buffer of `nbytes` at the device address `base`.
 
-    On cuDNN 8.x the older pair of calls is asked too.
+    On cuDNN 8.x the older pair of calls is asked too, if its descriptor can have so many elements.
 
     Raises:
         LayoutError: a region that cuDNN does not have, that has another size than it must, or that is not aligned to
@@ -35,11 +56,23 @@ def query_layout(handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, n
     Source: cudnnGetRNNWeightParams (cudnn_adv.h, 9.28); cudnnGetRNNLinLayerMatrixParams (cudnn_adv_infer.h, 8.9.7).
     """
     layout = _layout_of(_Query(handle, rnn, spec, base, nbytes), spec, base, nbytes)
-    if handle.library.version < LEGACY_UNTIL:
+    if handle.library.version < LEGACY_UNTIL and nbytes // spec.dtype.itemsize <= INT32_MAX:
         legacy = _layout_of(_LegacyQuery(handle, rnn, spec, base, nbytes), spec, base, nbytes)
         if legacy != layout:
             raise LayoutError(f"cuDNN's two layout queries disagree: {layout} and {legacy}")
     return layout
+
+
+def query_without_gpu(library: Library, spec: RNNSpec) -> ParamLayout:
+    """Return the layout that a libcudnn reports without a GPU. A libcudnn that needs one ends the process.
+
+    Raises:
+        LayoutError: see `query_layout`.
+        EngineError: the library does not support this RNN.
+    """
+    handle = NoHandle(library)
+    with RNNDescriptor(library, spec, algo=spec.untuned_algo) as rnn:
+        return query_layout(handle, rnn, spec, NOWHERE, weight_space_nbytes(handle, rnn))
 
 
 def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
@@ -67,7 +100,7 @@ def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: i
 class _Query:
     """Query by cudnnGetRNNWeightParams, which reports a matrix and its bias at once."""
 
-    def __init__(self, handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
+    def __init__(self, handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
         self.handle, self.rnn, self.base, self.nbytes = handle, rnn, base, nbytes
         self.matrix, self.bias = (TensorDescriptor(handle.library, spec.dtype, (1, 1, 1)) for _ in range(2))
 
@@ -81,7 +114,7 @@ class _Query:
 class _LegacyQuery:
     """Query by cudnnGetRNNLinLayerMatrixParams and ...BiasParams, which cuDNN had from 5 to 8."""
 
-    def __init__(self, handle: Handle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
+    def __init__(self, handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
         library = handle.library
         self.handle, self.rnn, self.base = handle, rnn, base
         self.x = TensorDescriptor(library, spec.dtype, (1, spec.input_size, 1))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.checks import check_matrices
+from pycudnnrnn.engines.cudnn.checks import check_params
 from pycudnnrnn.engines.cudnn.choices import Choices
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
@@ -72,7 +72,7 @@ class Runtime:
         known = self._layouts.get(spec)
         if known is not None:
             return known
-        check_matrices(spec)
+        check_params(spec)
         with (
             self.launching("asking for a layout") as handle,
             DropoutDescriptor.of_none(handle) as dropout,

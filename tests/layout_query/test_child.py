@@ -1,0 +1,191 @@
+"""The child process that asks a libcudnn without a GPU: one for many specs, and its end is an error or no trace."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pycudnnrnn import RNNSpec, testing
+from pycudnnrnn.errors import ArgumentTypeError, EngineError
+from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.testing import queried
+from tests.helpers.exits import FORKS
+
+ROOT = Path(__file__).parents[2]
+SPEC = RNNSpec("lstm", 2, 4, 3, direction="bidirectional", num_proj=2)
+
+READS_THE_HANDLE = """
+#include <stddef.h>
+int cudnnGetRNNWeightSpaceSize(const int *handle, void *rnn, size_t *size) { (void)rnn; *size = 0; return *handle; }
+"""
+
+PRINTS = """
+#include <stdio.h>
+#include <stddef.h>
+size_t cudnnGetCudartVersion(void) { return 13000; }
+__attribute__((constructor)) static void hello(void) { puts("hello"); fflush(stdout); }
+"""
+
+
+@pytest.fixture
+def children(lib):
+    """The children of this process, none at first."""
+    queried._end_all()
+    yield queried._children
+    queried._end_all()
+
+
+@pytest.fixture
+def in_front(lib, tmp_path):
+    """Give a function that compiles a libcudnn with some functions in front of the real one's."""
+
+    def build(source):
+        real, folder = Path(lib.path), tmp_path / "lib"
+        folder.mkdir()
+        command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "libcudnn.so.9"), "-x", "c", "-", "-x", "none"]
+        linked = [f"-L{real.parent}", "-Wl,--no-as-needed", "-l:libcudnn.so.9", f"-Wl,-rpath,{real.parent}"]
+        subprocess.run([*command, *linked, "-Wl,-soname,libinfront.so"], input=source, text=True, check=True)
+        for part in lib.parts:
+            (folder / Path(part).name).symlink_to(part)
+        return folder / "libcudnn.so.9"
+
+    return build
+
+
+def pid_of(children):
+    (child,) = children.values()
+    return child._process.pid
+
+
+def test_one_child_serves_all_specs_and_all_threads(children):
+    specs = [SPEC.replace(num_units=units) for units in range(3, 23)]
+    assert testing.queried_layout(SPEC) == arithmetic_layout(SPEC)
+    pid, answers = pid_of(children), {}
+
+    def ask(spec):
+        answers[spec] = testing.queried_layout(spec)
+
+    threads = [threading.Thread(target=ask, args=[spec]) for spec in specs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {spec: arithmetic_layout(spec) for spec in specs}
+    assert pid_of(children) == pid
+
+
+def test_a_library_that_reads_the_handle_is_an_error_that_names_the_way_it_ended(children, in_front):
+    path = in_front(READS_THE_HANDLE)
+    for _ in range(2):
+        with pytest.raises(EngineError, match=r"libcudnn.so.9 ended the process .* a GPU \(SIGSEGV\): ask on a"):
+            testing.queried_layout(SPEC, path)
+        assert not children
+    assert testing.queried_layout(SPEC) == arithmetic_layout(SPEC)
+
+
+def test_after_a_childs_end_the_next_query_starts_another(children):
+    testing.queried_layout(SPEC)
+    first = pid_of(children)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(EngineError, match="SIGKILL"):
+        testing.queried_layout(SPEC)
+    assert testing.queried_layout(SPEC) == arithmetic_layout(SPEC)
+    assert pid_of(children) != first
+    with pytest.raises(ChildProcessError):
+        os.waitpid(first, os.WNOHANG)
+
+
+def test_an_interrupted_query_leaves_no_answer_behind(children, monkeypatch):
+    testing.queried_layout(SPEC)
+    pid, (child,) = pid_of(children), children.values()
+
+    def interrupted(_stream):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queried.pickle, "load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            testing.queried_layout(SPEC)
+    assert child._process.returncode == -signal.SIGKILL
+    other = SPEC.replace(num_units=7)
+    assert testing.queried_layout(other) == arithmetic_layout(other)
+    assert pid_of(children) != pid
+
+
+def test_what_a_library_prints_is_no_answer(children, in_front, capfd):
+    assert testing.queried_layout(SPEC, in_front(PRINTS)) == arithmetic_layout(SPEC)
+    assert "hello" in capfd.readouterr().err
+
+
+def test_errors_of_the_child_are_raised_here_and_it_lives_on(children, tmp_path):
+    for path, text in ((tmp_path / "libcudnn.so.9", "names no file"), ("libcudnn.so.9", "absolute path")):
+        with pytest.raises(EngineError, match=text):
+            testing.queried_layout(SPEC, path)
+    broken = tmp_path / "libcudnn.so.9"
+    broken.write_bytes(b"no ELF")
+    with pytest.raises(EngineError, match="cannot be used"):
+        testing.queried_layout(SPEC, broken)
+    pid = pid_of(children)
+    with pytest.raises(EngineError, match="cannot be used"):
+        testing.queried_layout(SPEC, broken)
+    assert pid_of(children) == pid
+    with pytest.raises(ArgumentTypeError, match="spec"):
+        testing.queried_layout("lstm")
+
+
+PROLOGUE = """
+from pycudnnrnn import RNNSpec, testing
+from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.testing import queried
+
+SPEC = RNNSpec("gru", 1, 3, 2)
+
+def ask():
+    assert testing.queried_layout(SPEC) == arithmetic_layout(SPEC)
+    return [child._process.pid for child in queried._children.values()]
+
+first = ask()
+"""
+
+
+def run_code(code):
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", PROLOGUE + code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_a_forked_process_asks_a_child_of_its_own_and_leaves_the_parents(lib):
+    """Also while another thread asks: nothing hangs, and each answer is for its own question."""
+    code = """
+import os, sys, threading
+
+pid = os.fork()
+if pid == 0:
+    sys.exit(7 * (ask() != first))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+done = threading.Event()
+
+def go_on():
+    while not done.is_set():
+        ask()
+
+asking = threading.Thread(target=go_on)
+asking.start()
+COUNT, EXPECTED = 5, 7
+"""
+    forks = FORKS.replace("os._exit(0)", "done.set(); asking.join(); assert ask() == first; sys.exit(0)")
+    done = run_code(code + forks + "\nassert ask() != first\nsys.exit(7)\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "all ended\n", "")
+
+
+@pytest.mark.parametrize("end", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_the_child_ends_with_its_parent_however_that_ends(lib, end):
+    done = run_code(f"import os, signal\nprint(*first, flush=True)\n{end}\n")
+    (pid,) = map(int, done.stdout.split())
+    assert done.stderr == ""
+    status = Path(f"/proc/{pid}/cmdline")
+    while status.exists() and b"testing.queried" in status.read_bytes():  # until whoever adopted it has waited for it
+        pass
