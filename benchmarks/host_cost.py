@@ -26,7 +26,7 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.testing.strategies import make_problem
+from pycudnnrnn.testing import make_problem
 from tests.stand_in import shim, torch_on_cpu
 from tests.stand_in.host_device import HostDevice, host_allocator
 

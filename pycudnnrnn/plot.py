@@ -102,7 +102,7 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
             text += f"@ {region.offset:,}" if region.size else "no elements"
             if region.key in elsewhere:
                 boxes.barh(y, 0.94, left=x, height=0.86, fill=False, edgecolor=MARK, linewidth=2, linestyle="--")
-                other = elsewhere[region.key]
+                other = elsewhere[region.key][1]
                 text += f" ≠ {'nowhere' if other is None else f'{other.offset:,}'}"
             boxes.text(x + 0.47, y, text, ha="center", va="center", fontsize=7.5, linespacing=1.25)
     boxes.set(xlim=(0, columns), ylim=(len(rows) - 0.5, -0.5), xticks=[])
@@ -113,7 +113,7 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
     handles = [Patch(color=_mixed(gate, 0.75), label=gate) for gate in gates]
     if sum(region.size for region in layout.regions) < layout.size:
         handles.append(Patch(facecolor="white", edgecolor="#cccccc", hatch="////", label="padding"))
-    if elsewhere:
+    if elsewhere.keys() - {"size"}:
         handles.append(Patch(fill=False, edgecolor=MARK, linestyle="--", label="not where it is expected (≠ there)"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     _save(figure, target)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import AUTO_SELECT, INT32_MAX, Algorithm, BiasMode, Direction, DType, InputMode, RNNMode, RNNSpec
@@ -30,22 +31,39 @@ def read_clip(_: click.Context, __: click.Parameter, value: str | None) -> float
 def spec_arguments(command: Command) -> Command:
     """Add the arguments MODE NUM_LAYERS NUM_UNITS INPUT_SIZE and an option for each field that a layout can depend on.
 
-    The command receives `spec`. A combination that cuDNN has no RNN for is a usage error.
+    In place of all of them, --spec takes the spec's JSON. The command receives `spec`. A combination that cuDNN has no
+    RNN for is a usage error.
     """
     fields = {field.name for field in dataclasses.fields(RNNSpec)}
 
     @functools.wraps(command)
-    def with_spec(**given: Any) -> None:
+    def with_spec(*, spec: str | None, **options: Any) -> None:
+        named = {name: value for name, value in options.items() if name in fields}
         try:
-            spec = RNNSpec(**{name: value for name, value in given.items() if name in fields})
+            parsed = _from_words(named) if spec is None else _from_json(spec, named)
         except ArgumentError as error:
             raise click.UsageError(str(error)) from None
-        command(spec=spec, **{name: value for name, value in given.items() if name not in fields})
+        command(spec=parsed, **{name: value for name, value in options.items() if name not in fields})
 
     decorated: Command = with_spec
     for decorate in reversed(PARAMETERS):
         decorated = decorate(decorated)
     return decorated
+
+
+def _from_words(named: dict[str, Any]) -> RNNSpec:
+    for name in SIZES:
+        if named[name] is None:
+            raise click.UsageError(f"Missing argument '{name.upper()}', or --spec for all of them.")
+    return RNNSpec(**named)
+
+
+def _from_json(text: str, named: dict[str, Any]) -> RNNSpec:
+    context = click.get_current_context()
+    for name in named:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--spec has the whole spec: leave out {name.upper()}.")
+    return RNNSpec.from_json(text)
 
 
 def _choice(enum: type[StrEnum], *more: str) -> click.Choice[str]:
@@ -58,9 +76,13 @@ def _option(name: str, kind: Any, default: Any, text: str) -> Callable[[Command]
 
 SIZE: Final = click.IntRange(1, INT32_MAX)
 
+SIZES: Final = ("mode", "num_layers", "num_units", "input_size")
+"""The arguments of each spec."""
+
 PARAMETERS: Final[tuple[Callable[[Command], Command], ...]] = (
-    click.argument("mode", type=_choice(RNNMode)),
-    *(click.argument(name, type=SIZE) for name in ("num_layers", "num_units", "input_size")),
+    click.argument("mode", type=_choice(RNNMode), required=False),
+    *(click.argument(name, type=SIZE, required=False) for name in SIZES[1:]),
+    click.option("--spec", metavar="JSON", help="The spec as RNNSpec.to_json writes it, in place of the arguments."),
     _option("--direction", _choice(Direction), str(Direction.UNIDIRECTIONAL), "One direction, or both."),
     _option("--dtype", _choice(DType), str(DType.FLOAT32), "Element type of data and params."),
     _option(

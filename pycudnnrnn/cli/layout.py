@@ -14,7 +14,7 @@ from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import DeviceLostError, EngineError, MissingDependencyError, version_text
-from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
+from pycudnnrnn.layout import Differences, ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._table import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.queried import query
@@ -45,6 +45,7 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
       pycudnnrnn layout lstm 2 128 40 --direction bidirectional --output a.svg
       pycudnnrnn layout gru 1 76 300 --json | jq '.regions[].offset'
       pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --queried
+      pycudnnrnn layout --spec "$(cat spec.json)"
     """  # noqa: D301  click reads the \b
     if output is not None and output.suffix not in {".png", ".svg", ".pdf"}:
         raise click.UsageError(f"--output has to end in .png, .svg or .pdf, got {output.name!r}")
@@ -65,7 +66,8 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
     rows: list[list[Any]] = [[cells[i] for i in SHOWN] for cells in map(row, predicted.regions)]
     if asked is not None:
         different = differences(predicted, asked)
-        verdict = f"{len(different)} regions differ" if different else "equal"
+        count = len(different.keys() - {"size"})
+        verdict = f"{count} regions differ" if count else "the size differs" if different else "equal"
         out.say(f"asked of cuDNN {how['cudnn']} {how['asked']}: {asked.size:,} elements; {verdict}")
         if how["why"]:
             out.say(f"  {how['why']}")
@@ -89,17 +91,17 @@ def _asked(spec: RNNSpec) -> tuple[ParamLayout, dict[str, Any]]:
     return engine.layout(spec), {"cudnn": version_text(version), "asked": f"on {engine.device}", "why": None}
 
 
-def _compared(region: Region, different: dict[Any, Region | None]) -> list[Any]:
+def _compared(region: Region, different: Differences) -> list[Any]:
     if region.key not in different:
         return [f"{region.offset:,}", "="]
-    other = different[region.key]
+    other = different[region.key][1]
     return ["none" if other is None else f"{other.offset:,}", Text("≠ differs", style="bold red")]
 
 
 def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None, how: dict[str, Any]) -> dict[str, Any]:
     report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
     if asked is not None:
-        found = [list(key) for key in differences(predicted, asked)]
+        found = [list(key) for key in differences(predicted, asked) if key != "size"]
         report["queried"] = {**how, **_described(spec, asked), "equal": asked == predicted, "differences": found}
     return report
 

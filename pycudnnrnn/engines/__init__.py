@@ -298,19 +298,25 @@ def use_engine(engine: Engine) -> Iterator[None]:
     The engine is used in the thread, or the asyncio task, that entered the block.
 
     Args:
-        engine: the engine, such as a `PermutedLayoutEngine`. It replaces the one for "cpu" or for all "cuda" devices.
+        engine: the engine, such as a `testing.LayoutEngine`. It replaces the one for "cpu" or for all "cuda" devices.
 
     Yields:
         None.
 
+    Raises:
+        ArgumentTypeError: something other than an engine.
+
     Example:
-        >>> from pycudnnrnn import ops, testing
+        >>> from pycudnnrnn import ParamLayout, ops, testing
         >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
-        >>> with testing.use_engine(testing.PermutedLayoutEngine(seed=1)):
+        >>> padded = ParamLayout(99, op.layout().regions)
+        >>> with testing.use_engine(testing.LayoutEngine(padded)):
         ...     inside = op.layout()
-        >>> inside == op.layout()
-        False
+        >>> inside == padded != op.layout()
+        True
     """
+    if isinstance(engine, type) or not isinstance(getattr(engine, "device", None), str):
+        raise ArgumentTypeError("engine", "an engine, such as testing.LayoutEngine(layout)", shorten(engine))
     token = _override.set((_override.get() or {}) | {engine.device.partition(":")[0]: engine})
     try:
         yield

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Iterator
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 from pycudnnrnn import _locks
-from pycudnnrnn._checks import shorten
-from pycudnnrnn.errors import ArgumentError, LayoutError
+from pycudnnrnn._checks import check_int, shorten
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout._html import html
 from pycudnnrnn.layout._table import plain_text
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
-__all__ = ["REGIONS_MAX", "ParamLayout", "Region", "arithmetic_layout", "canonical_shapes", "differences"]
+__all__ = [
+    "REGIONS_MAX",
+    "ParamLayout",
+    "Region",
+    "arithmetic_layout",
+    "canonical_shapes",
+    "differences",
+]
 __dir__ = __all__.copy
 
 RegionKind = Literal["weight", "bias"]
@@ -43,6 +51,9 @@ _FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() fo
 
 _WORDS: Final = ("layer", "direction", "gate", "kind", "side")
 """The arguments that name a region without cuDNN's numbers."""
+
+Differences = dict[tuple[int, int, RegionKind] | Literal["size"], tuple[Any, Any]]
+"""What differs between two layouts: each region by its key, and the size."""
 
 REGIONS_MAX: Final = 1 << 18
 """Most regions of an arithmetic layout: an LSTM of 16,384 layers. They take a second and 60 MB."""
@@ -108,6 +119,10 @@ class Region:
         """The slice of the flat buffer that holds the region."""
         return slice(self.offset, self.offset + self.size)
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print one line in a failing example of Hypothesis."""
+        printer.text(repr(self))
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ParamLayout:
@@ -124,7 +139,10 @@ class ParamLayout:
             pseudo-layer, then by linear-layer id. Elements outside of all regions are padding.
 
     Raises:
-        LayoutError: regions that overlap or leave the buffer, or more than 262,144 of them by arithmetic.
+        LayoutError: regions that overlap or leave the buffer, that are not in canonical order, or of which two are the
+            same matrix or bias; a region with an impossible word, number or shape; or more than 262,144 regions by
+            arithmetic.
+        ArgumentTypeError: a size that is no integer, or something other than a `Region`.
 
     Example:
         >>> from pycudnnrnn import ops
@@ -143,6 +161,17 @@ class ParamLayout:
     regions: tuple[Region, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", check_int("size", self.size, 0, sys.maxsize))
+        object.__setattr__(self, "regions", tuple(self.regions))
+        for region in self.regions:
+            _check_region(region)
+        if len({region.num_dirs for region in self.regions}) > 1:
+            raise LayoutError("its regions must all have the same num_dirs")
+        order = [(region.kind == "bias", *region.key[:2]) for region in self.regions]
+        for one, other, region in zip(order, order[1:], self.regions[1:], strict=False):
+            if one >= other:
+                which = "there twice" if one == other else "not in canonical order"
+                raise LayoutError(f"{region} is {which}: all weights, then all biases, each by pseudo-layer and id")
         end, last = 0, None
         for region in sorted((r for r in self.regions if r.size), key=lambda r: r.offset):
             if region.offset < end:
@@ -228,6 +257,23 @@ class ParamLayout:
         )  # fmt: skip
 
 
+def _check_region(region: Region) -> None:
+    """Raise if no RNN has such a region."""
+    if not isinstance(region, Region):
+        raise ArgumentTypeError("regions", "a Region each", shorten(region))
+    numbers = (region.pseudo_layer, region.lin_layer_id, *region.shape)
+    if not isinstance(region.offset, int) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        raise LayoutError(f"{region} has a number that is not an integer from 0")
+    if region.kind not in get_args(RegionKind) or region.gate not in get_args(Gate):
+        raise LayoutError(f"{region} has a kind or a gate that no RNN has")
+    if len(region.shape) != (2 if region.kind == "weight" else 1):
+        raise LayoutError(f"{region} must have a shape of {'two widths' if region.kind == 'weight' else 'one width'}")
+    if region.num_dirs not in {1, 2}:
+        raise LayoutError(f"{region} must have num_dirs 1 or 2")
+    if not region.size and region.offset:
+        raise LayoutError(f"{region} has no elements, so its offset must be 0")
+
+
 def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
     """Return the single one of `regions` that has all values in `asked`; None leaves a value open."""
     left, so_far = list(regions), ""
@@ -253,25 +299,27 @@ def _values(regions: list[Region], name: str) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-def differences(layout: ParamLayout, other: ParamLayout) -> dict[tuple[int, int, RegionKind], Region | None]:
-    """Compare two layouts, region by region.
+def differences(layout: ParamLayout, other: ParamLayout) -> Differences:
+    """Compare two layouts: their sizes, and each region of both.
 
     Args:
-        layout: the layout whose regions are looked up.
+        layout: the layout whose values come first.
         other: the layout to compare it with.
 
     Returns:
-        A dict with an entry for each region of `layout` that `other` does not have in the same place and shape. The key
-        is the region's `key`; the value is the region of `other`, or None if it has none.
+        A dict with the pair of values (of `layout`, of `other`) for everything that differs; it is empty if the layouts
+        are equal. The key of a region is its `key`, and its value is a pair of regions; None for a layout that does not
+        have it. The key of the size is "size".
 
     Example:
         >>> from pycudnnrnn import RNNSpec
-        >>> padded = ParamLayout(99, arithmetic_layout(RNNSpec("gru", 1, 3, 2)).regions)
-        >>> differences(arithmetic_layout(RNNSpec("gru", 1, 3, 2)), padded)
-        {}
+        >>> layout = arithmetic_layout(RNNSpec("gru", 1, 3, 2))
+        >>> differences(layout, ParamLayout(99, layout.regions))
+        {'size': (63, 99)}
     """
-    theirs = {region.key: region for region in other.regions}
-    return {r.key: theirs.get(r.key) for r in layout.regions if theirs.get(r.key) != r}
+    pairs: Differences = {} if layout.size == other.size else {"size": (layout.size, other.size)}
+    one, two = ({region.key: region for region in each.regions} for each in (layout, other))
+    return pairs | {key: (one.get(key), two.get(key)) for key in one | two if one.get(key) != two.get(key)}
 
 
 def arithmetic_layout(spec: RNNSpec) -> ParamLayout:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 from pycudnnrnn.layout._table import COLUMNS, row
@@ -33,8 +32,8 @@ def html(layout: ParamLayout) -> str:
     shown = layout.regions[:ROWS_MAX]
     scale = WIDTH / max(layout.size, 1)
     boxes = "".join(
-        f'<rect x="{r.offset * scale:.3f}" y="0" width="{r.size * scale:.3f}" height="24" fill="{_colour(r.gate)}"'
-        f' fill-opacity="{0.85 if r.kind == "weight" else 0.45}"><title>{escape(_words(r))}</title></rect>'
+        f'<rect x="{r.offset * scale:.3f}" y="0" width="{r.size * scale:.3f}" height="24" fill="{GATE_COLOURS[r.gate]}"'
+        f' fill-opacity="{0.85 if r.kind == "weight" else 0.45}"><title>{_words(r)}</title></rect>'
         for r in shown
     )
     rows = "".join(f"<tr>{''.join(map(_cell, COLUMNS, row(r)))}</tr>" for r in shown)
@@ -52,14 +51,10 @@ def html(layout: ParamLayout) -> str:
 
 
 def _cell(column: str, text: str) -> str:
-    sample = f'<span style="background:{_colour(text)}">&emsp;</span> ' if column == "gate" else ""
-    return f"<td>{sample}{escape(text)}</td>"
+    sample = f'<span style="background:{GATE_COLOURS[text]}">&emsp;</span> ' if column == "gate" else ""
+    return f"<td>{sample}{text}</td>"
 
 
 def _words(region: Region) -> str:
     place = f"pseudo-layer {region.pseudo_layer} (layer {region.layer}, {region.direction})"
     return f"{region.symbol} {region.gate}: {region.kind} {region.lin_layer_id} of {place}, {region.shape}"
-
-
-def _colour(gate: str) -> str:
-    return GATE_COLOURS.get(gate, "#000000")

@@ -358,6 +358,10 @@ class RNNSpec:
                 shown.append(f"{field.name}={_source(value)}")
         return f"RNNSpec({', '.join(shown)})"
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print the repr in a failing example of Hypothesis, which prints the fields of other dataclasses."""
+        printer.text(repr(self))
+
     def to_json(self) -> str:
         """Return all fields as one JSON object, as text. `from_json` makes an equal spec of it.
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import ops
+from pycudnnrnn._checks import check_word
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import DTypeLike, ModeLike, RNNMode
 from pycudnnrnn.testing.problems import Problem
@@ -78,7 +79,7 @@ def sum_on_ones(
         >>> goldens.sum_on_ones("cpu", *sizes, "float32")
         130688.0
     """
-    op, xp = KINDS[mode](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
+    op, xp = KINDS[check_word(RNNMode, "mode", mode)](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
     dtype = op.dtype.numpy  # NumPy knows the word "bfloat16" only after an import of ml_dtypes
     state = xp.ones((L * op.num_dirs, B, U), dtype)
     states = (state, state) if mode == RNNMode.LSTM else (state,)
@@ -105,7 +106,7 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
         True
     """
     T, L, U, B = 20, 2, 512, 64
-    op, xp = KINDS[mode](L, U, U, dtype=dtype), engine_for(device).xp
+    op, xp = KINDS[check_word(RNNMode, "mode", mode)](L, U, U, dtype=dtype), engine_for(device).xp
     dtype = op.dtype.numpy
     params = xp.ones(op.params_size(device), dtype)
     for weight in op.params_to_canonical(params, copy=False)[0]:

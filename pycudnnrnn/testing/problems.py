@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import ops
+from pycudnnrnn import _arrays, ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
 
 
-@dataclasses.dataclass(frozen=True)
+DATA: Final = ("x", "hx", "cx", "dy", "dhy", "dcy")
+"""The arrays of a problem, except params."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """One call of an op: its arrays, and upstream gradients for its backward pass.
+
+    Problems with equal specs, lengths and arrays are equal. A problem prints as the call of `make_problem` that makes
+    it, unless `dataclasses.replace` has changed it.
 
     Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units.
 
@@ -32,10 +42,9 @@ class Problem:
         dcy: gradient of the final c, shaped as `cx`.
 
     Example:
-        >>> from pycudnnrnn import ops
-        >>> from pycudnnrnn.testing import strategies
+        >>> from pycudnnrnn import ops, testing
         >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
-        >>> problem = strategies.make_problem(op, T=5, B=4, lengths=None, seed=0)
+        >>> problem = testing.make_problem(op, T=5, B=4, lengths=None, seed=0)
         >>> problem.x.shape, problem.full_lengths
         ((5, 4, 2), [5, 5, 5, 5])
         >>> sorted(problem.results())
@@ -51,6 +60,39 @@ class Problem:
     dy: Array
     dhy: Array
     dcy: Array
+    _source: str = dataclasses.field(default="", init=False)
+
+    def __repr__(self) -> str:
+        return self._source or f"<Problem of {self.op!r} with T={len(self.x)} and arrays of the caller>"
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """Print the repr in a failing example of Hypothesis."""
+        printer.text(repr(self))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Problem):
+            return NotImplemented
+        arrays = [(getattr(self, name), getattr(other, name)) for name in ("params", *DATA)]
+        return (self.spec, self.lengths) == (other.spec, other.lengths) and all(_same(*pair) for pair in arrays)
+
+    def __hash__(self) -> int:
+        return hash((self.spec, tuple(self.full_lengths)))
+
+    def to(self, device: str) -> Problem:
+        """Return this problem with its arrays on a device: params in the layout of that device, all others as they are.
+
+        Args:
+            device: "cpu", "cuda" or "cuda:<index>".
+
+        Raises:
+            EngineError: no engine runs on `device`.
+            MissingDependencyError: a CUDA device without CuPy.
+        """
+        engine = engine_for(_arrays.check_device(device))
+        with engine.active():
+            arrays = {name: _arrays.move(getattr(self, name), engine.xp) for name in DATA}
+        moved = dataclasses.replace(self, params=self.op.move_params(self.params, device), **arrays)
+        return _with_source(moved, self._source and f"{self._source}.to({device!r})")
 
     @property
     def spec(self) -> RNNSpec:
@@ -104,10 +146,12 @@ class Problem:
         return self.dy, self.dhy, self.dcy if self.spec.has_cell_state else None
 
 
-def make_problem(op: Any, T: int, B: int, lengths: list[int] | None, seed: int) -> Problem:
-    """Draw the arrays of a call from a normal distribution, in the op's dtype.
+def make_problem(
+    op: Any, T: int, B: int, lengths: list[int] | None, seed: int, *, values: Sequence[float] | None = None
+) -> Problem:
+    """Draw the arrays of a call, in the op's dtype: from a normal distribution, or from given values.
 
-    Params are scaled by 1 / sqrt(U), so that the gates do not saturate.
+    Normal params are scaled by 1 / sqrt(U), so that the gates do not saturate.
 
     Args:
         op: the op to call.
@@ -115,28 +159,51 @@ def make_problem(op: Any, T: int, B: int, lengths: list[int] | None, seed: int) 
         B: number of sequences.
         lengths: the steps of each sequence, B integers from 0 to T. None: T for all.
         seed: seed of the numbers.
+        values: the numbers to draw from, each as likely, for all arrays; they may be infinite or NaN. None: a normal
+            distribution. Default: None.
 
     Returns:
         The arrays of the call, and upstream gradients for its backward pass.
 
     Example:
-        >>> from pycudnnrnn import ops
-        >>> from pycudnnrnn.testing import strategies
+        >>> from pycudnnrnn import ops, testing
         >>> op = ops.CudnnLSTM(1, num_units=3, input_size=2)
-        >>> problem = strategies.make_problem(op, T=5, B=2, lengths=[5, 3], seed=0)
+        >>> problem = testing.make_problem(op, T=5, B=2, lengths=[5, 3], seed=0)
         >>> problem.forward().output.shape
         (5, 2, 3)
     """
     rng = np.random.default_rng(seed)
     spec: RNNSpec = op.spec
-    dtype = spec.dtype.numpy
+    pool = None if values is None else np.array(values, np.float64)
 
-    def normal(*shape: int) -> Array:
-        return rng.normal(size=shape).astype(dtype)
+    def draw(*shape: int, scale: float = 1.0) -> Array:
+        numbers = rng.normal(size=shape) * scale if pool is None else rng.choice(pool, shape)
+        with np.errstate(over="ignore"):  # a value may be infinite in a narrow dtype
+            return numbers.astype(spec.dtype.numpy)
 
     states = (spec.num_pseudo_layers, B)
-    params = (rng.normal(size=op.params_size()) * spec.num_units**-0.5).astype(dtype)
-    return Problem(
-        op, params, normal(T, B, spec.input_size), normal(*states, spec.state_size), normal(*states, spec.num_units),
-        lengths, normal(T, B, spec.output_size), normal(*states, spec.state_size), normal(*states, spec.num_units),
+    params = draw(op.params_size(), scale=spec.num_units**-0.5)
+    problem = Problem(
+        op, params, draw(T, B, spec.input_size), draw(*states, spec.state_size), draw(*states, spec.num_units),
+        lengths, draw(T, B, spec.output_size), draw(*states, spec.state_size), draw(*states, spec.num_units),
     )  # fmt: skip
+    asked = f"T={T}, B={B}, lengths={lengths}, seed={seed}"
+    if values is not None:
+        asked += f", values=[{', '.join(map(_number_source, values))}]"
+    return _with_source(problem, f"make_problem({op!r}, {asked})")
+
+
+def _with_source(problem: Problem, source: str) -> Problem:
+    object.__setattr__(problem, "_source", source)
+    return problem
+
+
+def _number_source(value: float) -> str:
+    return repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two arrays of any library have the same shape, dtype and numbers; NaN equals NaN."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124  NaN

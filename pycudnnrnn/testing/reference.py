@@ -132,9 +132,9 @@ def forward(
     weights: Sequence[Array],
     biases: Sequence[Array],
     x: Array,
-    hx: Array,
-    cx: Array,
-    lengths: Sequence[int],
+    hx: Array | None = None,
+    cx: Array | None = None,
+    lengths: Sequence[int] | None = None,
     gates: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Run an RNN on a batch of sequences, without dropout.
@@ -144,9 +144,10 @@ def forward(
         weights: canonical weights, as `op.params_to_canonical` returns them.
         biases: canonical biases, as `op.params_to_canonical` returns them.
         x: the input, [T, B, I].
-        hx: h before the first step, [L * D, B, U], or [L * D, B, P] with a projection.
-        cx: c of an LSTM before the first step, [L * D, B, U]. The other cells return it unchanged.
-        lengths: the steps of each sequence, B integers from 0 to T.
+        hx: h before the first step, [L * D, B, U], or [L * D, B, P] with a projection. None: zeros. Default: None.
+        cx: c of an LSTM before the first step, [L * D, B, U]. The other cells return it unchanged. None: zeros.
+            Default: None.
+        lengths: the steps of each sequence, B integers from 0 to T. None: T for all. Default: None.
         gates: None, or an array [L * D, T, B, G, U] to which every gate of every step is written. Default: None.
 
     Returns:
@@ -159,14 +160,14 @@ def forward(
         >>> from pycudnnrnn.testing import reference
         >>> op = ops.CudnnLSTM(2, num_units=3, input_size=2, dtype="float64")
         >>> params, x = op.init_params(seed=1), np.ones((5, 4, 2))
-        >>> zeros = np.zeros((2, 4, 3))
-        >>> canonical = op.params_to_canonical(params)
-        >>> found = reference.forward(op.spec, *canonical, x, zeros, zeros, [5] * 4)
+        >>> found = reference.forward(op.spec, *op.params_to_canonical(params), x)
         >>> expected = op(x, None, None, params)
         >>> all(map(np.allclose, found, expected))
         True
     """
     T, B, _ = x.shape
+    lengths = [T] * B if lengths is None else lengths
+    hx, cx = _states(spec, B, hx, cx)
     width = spec.state_size
     dtype = np.result_type(np.float64, x, hx, cx, *weights, *biases)
     output, output_h, output_c = np.zeros((T, B, spec.output_size), dtype), hx.astype(dtype), cx.astype(dtype)
@@ -191,9 +192,9 @@ def forward(
 
 def gradients(
     spec: RNNSpec,
-    arguments: tuple[Sequence[Array], Sequence[Array], Array, Array, Array],
-    lengths: Sequence[int],
-    upstream: tuple[Array, Array, Array],
+    arguments: tuple[Sequence[Array], Sequence[Array], Array, Array | None, Array | None],
+    lengths: Sequence[int] | None,
+    upstream: tuple[Array | None, Array | None, Array | None],
 ) -> tuple[list[Array], list[Array], Array, Array, Array]:
     """Compute the gradient of sum(upstream * results) with respect to each array argument of `forward`.
 
@@ -202,9 +203,9 @@ def gradients(
 
     Args:
         spec: description of the RNN.
-        arguments: the arrays (weights, biases, x, hx, cx), as in `forward`.
-        lengths: the steps of each sequence, B integers from 0 to T.
-        upstream: the factors of (output, output_h, output_c), shaped as these.
+        arguments: the arrays (weights, biases, x, hx, cx), as in `forward`; hx and cx may be None.
+        lengths: the steps of each sequence, B integers from 0 to T. None: T for all.
+        upstream: the factors of (output, output_h, output_c), shaped as these. None: zeros.
 
     Returns:
         The gradients of `arguments`, in the same nesting.
@@ -216,21 +217,21 @@ def gradients(
         >>> op = ops.CudnnGRU(1, num_units=2, input_size=2, dtype="float64")
         >>> params = op.init_params(seed=1)
         >>> x = dy = np.ones((3, 1, 2))
-        >>> zeros = np.zeros((1, 1, 2))
-        >>> arguments = *op.params_to_canonical(params), x, zeros, zeros
-        >>> found = reference.gradients(op.spec, arguments, [3], (dy, zeros, zeros))
+        >>> arguments = *op.params_to_canonical(params), x, None, None
+        >>> found = reference.gradients(op.spec, arguments, None, (dy, None, None))
         >>> expected = op.forward(x, None, params).backward(dy)
         >>> np.allclose(found[2], expected.input)
         True
     """
     weights, biases, x, hx, cx = arguments
+    hx, cx = _states(spec, x.shape[1], hx, cx)
     given = [array.astype(np.complex128) for array in (*weights, *biases, x, hx, cx)]
 
     def objective() -> complex:
         results = forward(
             spec, given[: len(weights)], given[len(weights) : -3], given[-3], given[-2], given[-1], lengths
         )
-        return sum(complex(np.sum(u * r)) for u, r in zip(upstream, results, strict=True))
+        return sum(complex(np.sum(u * r)) for u, r in zip(upstream, results, strict=True) if u is not None)
 
     found = []
     for array in given:
@@ -241,6 +242,15 @@ def gradients(
             array[index] = array[index].real
         found.append(gradient)
     return found[: len(weights)], found[len(weights) : -3], found[-3], found[-2], found[-1]
+
+
+def _states(spec: RNNSpec, B: int, hx: Array | None, cx: Array | None) -> tuple[Array, Array]:
+    """Return the initial states, zeros for None."""
+    rows = spec.num_pseudo_layers, B
+    return (
+        np.zeros((*rows, spec.state_size)) if hx is None else hx,
+        np.zeros((*rows, spec.num_units)) if cx is None else cx,
+    )
 
 
 def sigmoid(a: Array) -> Array:

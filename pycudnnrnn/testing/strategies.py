@@ -1,34 +1,44 @@
-"""Hypothesis strategies for RNNs: specs, sequence lengths, and whole calls with their arrays."""
+"""Hypothesis strategies for RNNs: specs, layouts, sequence lengths, and whole calls with their arrays."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from pycudnnrnn import ops
-from pycudnnrnn._checks import needs
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn._checks import check_bool, check_int, check_word, needs, shorten
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.spec import (
+    INT32_MAX,
     AlgorithmLike,
     BiasMode,
     BiasModeLike,
     Direction,
+    DirectionLike,
     DType,
     DTypeLike,
     InputMode,
     InputModeLike,
+    MathTypeLike,
     ModeLike,
     RNNMode,
     RNNSpec,
+    parse_dtype,
 )
 from pycudnnrnn.testing.problems import Problem, make_problem
 
-__all__ = ["Problem", "make_problem", "problems", "sequence_lengths", "specs"]
+__all__ = ["layouts", "problems", "sequence_lengths", "specs"]
+__dir__ = __all__.copy
 
 with needs("hypothesis", "testing", "pycudnnrnn.testing.strategies"):
     from hypothesis import strategies as st
+
+Limits = tuple[int, int]
+"""The smallest and the largest number."""
 
 Words = tuple[tuple[str, tuple[Any, ...]], ...]
 """Fields of a spec with their possible values, in the order in which they are drawn."""
@@ -37,43 +47,53 @@ SMALL: Final[dict[str, Any]] = {"mode": RNNMode.LSTM, "num_layers": 1, "num_unit
 """The arguments of a spec that is valid with each single word."""
 
 
-@st.composite
-def specs(  # noqa: D417  composite passes `draw`
-    draw: Callable[[Any], Any],
+def specs(
     *,
-    modes: Sequence[ModeLike] = tuple(RNNMode),
+    modes: Sequence[ModeLike] | None = None,
     dtypes: Sequence[DTypeLike] | None = None,
-    bias_modes: Sequence[BiasModeLike] = tuple(BiasMode),
-    input_modes: Sequence[InputModeLike] = tuple(InputMode),
+    bias_modes: Sequence[BiasModeLike] | None = None,
+    input_modes: Sequence[InputModeLike] | None = None,
+    directions: Sequence[DirectionLike] | None = None,
     algorithms: Sequence[AlgorithmLike] = ("standard",),
+    math_types: Sequence[MathTypeLike | None] = (None,),
+    compute_dtypes: Sequence[DTypeLike | None] = (None,),
+    min_layers: int = 1,
     max_layers: int = 3,
+    min_units: int = 1,
     max_units: int = 5,
-    clip: bool = True,
-    projection: bool = True,
-) -> RNNSpec:
+    clip: bool | None = None,
+    projection: bool | None = None,
+) -> st.SearchStrategy[RNNSpec]:
     """Draw valid specs without dropout. Failures shrink to small sizes without projection.
 
-    The algorithm is drawn first, then only words that it supports.
+    The algorithm is drawn first, then only words that it supports. `st.from_type(RNNSpec)` is this strategy with its
+    defaults, once this module is imported.
 
     Args:
-        modes: cells to draw from. Default: all four.
+        modes: cells to draw from. None: all four. Default: None.
         dtypes: dtypes to draw from. None: "float64", or "float32" if the algorithm does not support float64.
             Default: None.
-        bias_modes: bias modes to draw from. Default: all four.
-        input_modes: input modes to draw from: "linear_input", "skip_input". With "skip_input", I equals U. Default:
-            both.
+        bias_modes: bias modes to draw from. None: all four. Default: None.
+        input_modes: input modes to draw from: "linear_input", "skip_input". With "skip_input", I equals U. None: both.
+            Default: None.
+        directions: directions to draw from: "unidirectional", "bidirectional". None: both. Default: None.
         algorithms: cuDNN's algorithms to draw from. Default: only "standard".
+        math_types: math types to draw from; None is the dtype's own. Default: only None.
+        compute_dtypes: types of arithmetic to draw from; None is the dtype's own. Default: only None.
+        min_layers: fewest layers. Default: 1.
         max_layers: most layers. Default: 3.
+        min_units: fewest units. Default: 1.
         max_units: most units. The input has up to two more. Default: 5.
-        clip: whether LSTMs may have `cell_clip`. Default: True.
-        projection: whether LSTMs may have `num_proj`. Default: True.
+        clip: True: only LSTMs with `cell_clip`. False: no `cell_clip`. None: both. Default: None.
+        projection: True: only LSTMs with `num_proj`. False: no `num_proj`. None: both. Default: None.
 
     Returns:
         A strategy for `RNNSpec`.
 
     Raises:
-        ArgumentError: an unknown word, or words that none of the algorithms supports. Hypothesis raises it when it
-            draws.
+        ArgumentError: an unknown word, an empty list, limits that exclude each other, or words that none of the
+            algorithms supports.
+        ArgumentTypeError: an argument of the wrong type, such as one word for a list of words.
 
     Example:
         >>> from hypothesis import given, settings
@@ -84,45 +104,83 @@ def specs(  # noqa: D417  composite passes `draw`
         ...     assert spec.mode == "gru" and spec.num_units <= 4
         >>> test_specs()
     """
+    layers = _limits("layers", min_layers, max_layers)
+    units = _limits("units", min_units, max_units, 2 if projection else 1)
     words = (
-        ("algo", tuple(algorithms)),
-        ("mode", tuple(modes)),
-        ("dtype", (DType.FLOAT64, DType.FLOAT32) if dtypes is None else tuple(dtypes)),
-        ("bias_mode", tuple(bias_modes)),
-        ("input_mode", tuple(input_modes)),
-        ("num_proj", (None, 1) if projection and max_units > 1 else (None,)),
-        ("cell_clip", (None, 1.0) if clip else (None,)),
+        ("algo", _listed("algorithms", algorithms)),
+        ("mode", _listed("modes", modes, RNNMode)),
+        ("dtype", _listed("dtypes", dtypes, (DType.FLOAT64, DType.FLOAT32))),
+        ("math_type", _listed("math_types", math_types)),
+        ("compute_dtype", _listed("compute_dtypes", compute_dtypes)),
+        ("bias_mode", _listed("bias_modes", bias_modes, BiasMode)),
+        ("input_mode", _listed("input_modes", input_modes, InputMode)),
+        ("num_proj", _with_and_without("projection", projection, 1) if units[1] > 1 else (None,)),
+        ("cell_clip", _with_and_without("clip", clip, 1.0)),
     )
-    kinds = _valid(words)
-    if not kinds:
+    ways = tuple(check_word(Direction, "direction", value) for value in _listed("directions", directions, Direction))
+    if not _valid(words):
         raise ArgumentError("algorithms", "one that goes with the other words", [*map(str, algorithms)])
+    return _specs(words, ways, layers, units, widest=dtypes is None)
+
+
+@st.composite
+def _specs(
+    draw: Callable[[Any], Any], words: Words, directions: tuple[Direction, ...], layers: Limits, units: Limits, *,
+    widest: bool,
+) -> RNNSpec:  # fmt: skip
+    kinds = _valid(words)
     # Every draw is made, even without an effect: Hypothesis regards a spec of fewer draws as the simpler one.
     for name, asked in words:
         values = list(dict.fromkeys(kind[name] for kind in kinds))
-        index = 0 if name == "dtype" and dtypes is None else draw(st.integers(0, len(asked) - 1))
+        index = 0 if name == "dtype" and widest else draw(st.integers(0, len(asked) - 1))
         kinds = [kind for kind in kinds if kind[name] == values[index % len(values)]]
     kind = dict(kinds[0])
-    units = draw(st.integers(2 if kind["num_proj"] else 1, max_units))
-    width = draw(st.integers(1, max_units + 2))
+    num_units = draw(st.integers(max(units[0], 2 if kind["num_proj"] else 1), units[1]))
+    width = draw(st.integers(1, units[1] + 2))
     if kind["num_proj"]:
-        kind["num_proj"] = draw(st.integers(1, units - 1))
+        kind["num_proj"] = draw(st.integers(1, num_units - 1))
     if kind["cell_clip"]:
         kind["cell_clip"] = draw(st.floats(0.05, 1.0) | st.tuples(st.floats(-1, -0.05), st.floats(0.05, 1)))
     return RNNSpec(
-        num_layers=draw(st.integers(1, max_layers)),
-        num_units=units,
-        input_size=units if kind["input_mode"] == InputMode.SKIP_INPUT else width,
-        direction=draw(st.sampled_from(list(Direction))),
+        num_layers=draw(st.integers(*layers)),
+        num_units=num_units,
+        input_size=num_units if kind["input_mode"] == InputMode.SKIP_INPUT else width,
+        direction=draw(st.sampled_from(directions)),
         **kind,
     )
+
+
+def _listed(name: str, values: Any, every: Iterable[Any] = ()) -> tuple[Any, ...]:
+    """Return a list of words as a tuple; all words for None."""
+    values = tuple(every) if values is None and every else values
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentTypeError(name, "a list of words", shorten(values))
+    if not (listed := tuple(values)):
+        raise ArgumentError(name, "at least one word", shorten(values))
+    return listed
+
+
+def _with_and_without(name: str, chosen: bool | None, value: float) -> tuple[float | None, ...]:
+    if chosen is None:
+        return None, value
+    return (value,) if check_bool(name, chosen) else (None,)
+
+
+def _limits(name: str, low: int, high: int, least: int = 1) -> Limits:
+    """Return the limits `min_<name>` and `max_<name>`, of which the second is the one that can be too small."""
+    low = check_int(f"min_{name}", low, 1, INT32_MAX)
+    return low, check_int(f"max_{name}", high, max(low, least), INT32_MAX)
 
 
 @functools.lru_cache(maxsize=256)
 def _valid(words: Words) -> list[dict[str, Any]]:
     """List the combinations that `RNNSpec` accepts."""
     for name, values in words:
-        for value in values:
-            RNNSpec(**SMALL | {name: value})  # an unknown word raises an error here; below it would be ignored
+        for value in values:  # an unknown word raises an error here; below it would be ignored
+            if name != "compute_dtype":
+                RNNSpec(**SMALL | {name: value})
+            elif value is not None:
+                parse_dtype(name, value)
     names = [name for name, _ in words]
     found = [dict(zip(names, each, strict=True)) for each in itertools.product(*(values for _, values in words))]
     return [kind for kind in found if _is_valid(kind)]
@@ -147,6 +205,9 @@ def sequence_lengths(T: int, B: int, *, least: int = 0) -> st.SearchStrategy[lis
     Returns:
         A strategy for lists of B integers, and None.
 
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument that is not an integer of its range.
+
     Example:
         >>> from hypothesis import given, settings
         >>> from pycudnnrnn.testing import strategies
@@ -156,43 +217,124 @@ def sequence_lengths(T: int, B: int, *, least: int = 0) -> st.SearchStrategy[lis
         ...     assert lengths is None or max(lengths) <= 6
         >>> test_lengths()
     """
+    check_int("T", T, 0, INT32_MAX)
+    check_int("B", B, 0, INT32_MAX)
+    check_int("least", least, 0, T)
     often = sorted({n for n in (least, 1, T) if least <= n <= T})
     length = st.sampled_from(often) | st.integers(least, T)
     return st.none() | st.lists(length, min_size=B, max_size=B)
 
 
-@st.composite
-def problems(  # noqa: D417  composite passes `draw`
-    draw: Callable[[Any], Any],
-    spec: st.SearchStrategy[RNNSpec] | None = None,
+def problems(
+    spec: RNNSpec | st.SearchStrategy[RNNSpec] | None = None,
     *,
     max_time: int = 6,
     max_batch: int = 4,
     least_length: int = 0,
     least_time: int = 1,
-) -> Problem:
+    elements: st.SearchStrategy[float] | None = None,
+) -> st.SearchStrategy[Problem]:
     """Draw whole calls: an op, its params, data, states, lengths and upstream gradients.
 
     Args:
-        spec: a strategy for the spec. None: `specs()`. Default: None.
+        spec: the spec, or a strategy for it. None: `specs()`. Default: None.
         max_time: most steps. Default: 6.
         max_batch: most sequences. Default: 4.
         least_length: smallest length of a sequence. Default: 0.
         least_time: fewest steps. With 0, a batch without sequences is possible, too. Default: 1.
+        elements: a strategy for numbers. Up to 8 are drawn, and the arrays contain only these: failures shrink to
+            arrays of zeros. None: a normal distribution. Default: None.
 
     Returns:
         A strategy for `Problem`.
 
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument that is not of its range or type.
+
     Example:
         >>> from hypothesis import given, settings
+        >>> from hypothesis import strategies as st
         >>> from pycudnnrnn.testing import strategies
+        >>> saturated = strategies.problems(max_time=4, elements=st.floats(-99, 99))
         >>> @settings(max_examples=5, database=None, derandomize=True)
-        ... @given(strategies.problems(max_time=4))
+        ... @given(saturated)
         ... def test_outputs(problem):
         ...     assert problem.forward().output.shape == problem.dy.shape
         >>> test_outputs()
     """
-    op = ops.from_spec(draw(specs() if spec is None else spec))
-    T, B = draw(st.integers(least_time, max_time)), draw(st.integers(min(least_time, 1), max_batch))
+    check_int("max_time", max_time, check_int("least_time", least_time, 0, INT32_MAX), INT32_MAX)
+    check_int("max_batch", max_batch, min(least_time, 1), INT32_MAX)
+    check_int("least_length", least_length, 0, INT32_MAX)
+    values = st.none() if elements is None else st.lists(_strategy("elements", elements), min_size=1, max_size=8)
+    kinds = specs() if spec is None else _spec_strategy(spec)
+    return _problems(kinds, (least_time, max_time), (min(least_time, 1), max_batch), least_length, values)
+
+
+@st.composite
+def _problems(
+    draw: Callable[[Any], Any], spec: Any, time: Limits, batch: Limits, least_length: int, values: Any
+) -> Problem:
+    op = ops.from_spec(draw(spec))
+    T, B = draw(st.integers(*time)), draw(st.integers(*batch))
     lengths = draw(sequence_lengths(T, B, least=min(least_length, T)))
-    return make_problem(op, T, B, lengths, seed=draw(st.integers(0, 2**32 - 1)))
+    return make_problem(op, T, B, lengths, seed=draw(st.integers(0, 2**32 - 1)), values=draw(values))
+
+
+def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.SearchStrategy[ParamLayout]:
+    """Draw layouts of the params buffer: the regions in any order, and in half of the layouts gaps around them.
+
+    A layout without gaps has the size of the arithmetic layout, so code that only compares sizes does not see that it
+    differs. Failures shrink to two regions that have changed places. `testing.LayoutEngine` runs ops in a layout.
+
+    Args:
+        spec: the RNN, or a strategy for it.
+        max_gap: most elements of padding before and after each region. Default: 3.
+
+    Returns:
+        A strategy for `ParamLayout`.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument that is not of its range or type.
+
+    Example:
+        >>> from hypothesis import given, settings
+        >>> from pycudnnrnn import RNNSpec, ops, testing
+        >>> from pycudnnrnn.testing import strategies
+        >>> spec = RNNSpec("gru", 1, num_units=3, input_size=2)
+        >>> @settings(max_examples=5, database=None, derandomize=True)
+        ... @given(strategies.layouts(spec))
+        ... def test_first_bias(layout):
+        ...     op = ops.from_spec(spec)
+        ...     with testing.use_engine(testing.LayoutEngine(layout)):
+        ...         params = op.init_params(seed=1)
+        ...         assert not params[op.layout().biases[0].slice].any()
+        >>> test_first_bias()
+    """
+    return _layouts(_spec_strategy(spec), check_int("max_gap", max_gap, 0, INT32_MAX))
+
+
+@st.composite
+def _layouts(draw: Callable[[Any], Any], spec: Any, max_gap: int) -> ParamLayout:
+    regions = list(arithmetic_layout(draw(spec)).regions)
+    order = draw(st.permutations([place for place, region in enumerate(regions) if region.size]))
+    # Gaps are drawn even without an effect: Hypothesis looks longer where there are more possibilities.
+    padded, gap = draw(st.booleans()), st.integers(0, max_gap)
+    end = padded * draw(gap)
+    for place in order:
+        regions[place] = dataclasses.replace(regions[place], offset=end)
+        end += regions[place].size + padded * draw(gap)
+    return ParamLayout(end, tuple(regions))
+
+
+def _spec_strategy(spec: Any) -> Any:
+    """Return a spec, or a strategy for specs, as a strategy."""
+    return st.just(spec) if isinstance(spec, RNNSpec) else _strategy("spec", spec, "an RNNSpec or a strategy for one")
+
+
+def _strategy(name: str, value: Any, expected: str = "a strategy") -> Any:
+    if not isinstance(value, st.SearchStrategy):
+        raise ArgumentTypeError(name, expected, shorten(value))
+    return value
+
+
+st.register_type_strategy(RNNSpec, specs())

@@ -45,7 +45,7 @@ def modules():
 
 def public_names(module):
     """What a module offers, in alphabetical order."""
-    return sorted(module.__all__)
+    return sorted([*module.__all__, *getattr(module, "_NEEDS_HYPOTHESIS", ())])
 
 
 def _home(value):

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNTanh, Saver, checkpoint, ops
 from pycudnnrnn.errors import CheckpointError
 from pycudnnrnn.layers import Variable
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 from tests.helpers.kinds import DTYPES, KINDS, put
 from tests.helpers.layers import built, layer_of
+from tests.helpers.layouts import ShuffledEngine
 
 RECORDED = Path(__file__).parent / "files/format-1.safetensors"
 
@@ -33,7 +34,7 @@ def test_a_model_of_any_layout_comes_back_bit_for_bit(tmp_path_factory, spec, la
     folder, rng = tmp_path_factory.mktemp("round"), np.random.default_rng(seed)
     plain = layer_of(spec)
     plain.build((None, None, spec.input_size))
-    with use_engine(PermutedLayoutEngine(layout)):
+    with use_engine(ShuffledEngine(layout)):
         layer = layer_of(spec, name="my/rnn")
         layer.build((None, None, spec.input_size))
         params = rng.normal(size=layer.params.size).astype(spec.dtype.numpy)

@@ -15,7 +15,8 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.errors import EngineError
-from pycudnnrnn.testing import PermutedLayoutEngine, goldens
+from pycudnnrnn.testing import goldens
+from tests.helpers.layouts import ShuffledEngine
 
 _check = importlib.import_module("pycudnnrnn.cli.check")  # the package has the command under this name
 
@@ -79,7 +80,7 @@ def test_a_wrong_engine_is_found_by_the_reference(run, only, monkeypatch):
         out[0] += 1e-6
 
     monkeypatch.setattr(NumpyReserve, "backward_weights", wrong)
-    with use_engine(PermutedLayoutEngine(0)):
+    with use_engine(ShuffledEngine(0)):
         found = failed(run)
     assert "dparams is" in found["NumPy engine", "equals the reference"]
 

@@ -34,6 +34,9 @@ def test_every_spec_can_be_said_and_comes_back_as_json(run, spec):
     report = json.loads(out)
     found = RNNSpec.from_json(json.dumps(report["spec"]))
     assert found == spec.replace(dropout=0.0, seed=0, math_type=None, compute_dtype=None)
+    assert json.loads(run("layout", "--spec", spec.to_json(), "--json")[1]) == report | {
+        "spec": json.loads(spec.to_json())
+    }
     layout = arithmetic_layout(spec)
     assert (report["size"], report["nbytes"]) == (layout.size, layout.size * spec.dtype.itemsize)
     for found, region in zip(report["regions"], layout.regions, strict=True):
@@ -71,6 +74,12 @@ def test_a_layout_in_python_prints_the_same_rows(run):
     ("arguments", "code", "text"),
     [
         (["gru", "1", "8", "4", "--input-mode", "skip_input"], 2, "input_size == num_units"),
+        (["gru", "1", "8"], 2, "Missing argument 'INPUT_SIZE', or --spec for all of them"),
+        ([], 2, "Missing argument 'MODE'"),
+        (["--spec", "{}"], 2, "schema"),
+        (["--spec", "lstm"], 2, "a JSON object written by RNNSpec.to_json"),
+        (["gru", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "--spec has the whole spec: leave out MODE"),
+        (["--dtype", "float32", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "leave out DTYPE"),
         (["lstm", "1", "8", "4", "--cell-clip", "big"], 2, "neither a number"),
         (["lstm", "1", "8", "4", "--output", "a.bmp"], 2, "end in .png, .svg or .pdf, got 'a.bmp'"),
         (["lstm", "1", "8", "4", "--output", "nowhere/a.png"], 1, "nowhere/a.png"),

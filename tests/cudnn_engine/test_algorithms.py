@@ -13,9 +13,9 @@ from pycudnnrnn.errors import EngineError
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import MathType
-from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, sequence_lengths, specs
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run_on
 
@@ -73,7 +73,7 @@ def test_a_candidate_that_fails_or_has_another_layout_is_left_out_however_fast(p
     played, _, device = play()
     name = {NOT_SUPPORTED: "CUDNN_STATUS_NOT_SUPPORTED", EXECUTION_FAILED: "CUDNN_STATUS_EXECUTION_FAILED"}[status]
     reason = "another layout" if where == "layout" else f"{where}: {name}"
-    played.layouts = dict.fromkeys((SMALL_H, DYNAMIC) if where == "layout" else (), PermutedLayoutEngine(3))
+    played.layouts = dict.fromkeys((SMALL_H, DYNAMIC) if where == "layout" else (), ShuffledEngine(3))
     played.refused = {(where, SMALL_H): status, (where, DYNAMIC): status}
     device.times = {(SMALL_H, "fma"): 601.0, (DYNAMIC, "fma"): 602.0, (STATIC, "fma"): 603.0}
     assert gru().prepare(3, 2, is_training=True, device="cuda:0").algo == STATIC

@@ -7,7 +7,8 @@ import pytest
 from pycudnnrnn import layout
 from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.spec import RNNSpec
-from pycudnnrnn.testing import PermutedLayoutEngine
+from pycudnnrnn.testing import LayoutEngine
+from tests.helpers.layouts import ShuffledEngine
 from tests.stand_in.host_cupy import use_host_cupy
 
 GRU = ["layout", "gru", "2", "6", "5", "--queried"]
@@ -25,24 +26,33 @@ def test_a_layout_that_cudnn_has_too_is_equal(run, play):
 
 
 def test_a_layout_that_differs_is_marked_region_by_region(run, play):
-    permuted = PermutedLayoutEngine(3)
+    permuted = ShuffledEngine(3)
     play(engine=permuted)
     asked, predicted = permuted.layout(SPEC), layout.arithmetic_layout(SPEC)
     different = layout.differences(predicted, asked)
     assert different
     queried = json.loads(run(*GRU, "--json")[1])["queried"]
     assert (queried["size"], queried["equal"]) == (asked.size, False)
-    assert {tuple(key) for key in queried["differences"]} == different.keys()
+    moved = different.keys() - {"size"}
+    assert {tuple(key) for key in queried["differences"]} == moved
     assert [r["offset"] for r in queried["regions"]] == [r.offset for r in asked.regions]
     code, out, _ = run(*GRU)
     assert code == 0
-    assert out.count("≠ differs") == len(different)
-    assert f"{len(different)} regions differ" in out
+    assert out.count("≠ differs") == len(moved)
+    assert f"{len(moved)} regions differ" in out
+
+
+def test_a_layout_of_another_size_is_not_equal(run, play):
+    predicted = layout.arithmetic_layout(SPEC)
+    play(engine=LayoutEngine(layout.ParamLayout(predicted.size + 1, predicted.regions)))
+    queried = json.loads(run(*GRU, "--json")[1])["queried"]
+    assert (queried["equal"], queried["differences"]) == (False, [])
+    assert f"{predicted.size + 1} elements; the size differs" in run(*GRU)[1]
 
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_self_test_tells_another_layout_from_other_numbers(run, play, monkeypatch, wrong):
-    class Other(PermutedLayoutEngine):
+    class Other(ShuffledEngine):
         def forward(self, batch):
             run = super().forward(batch)
 

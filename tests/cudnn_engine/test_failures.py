@@ -10,8 +10,8 @@ from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnStatus_t
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, CudnnError, LayoutError, StateError
-from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem
+from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.numpy_memory import until_it_works
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run, run_on
@@ -134,7 +134,7 @@ def test_more_steps_in_both_directions_than_one_call_takes_are_refused_with_what
 
 
 def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout(play):
-    _, engine, device = play(engine=PermutedLayoutEngine(3))
+    _, engine, device = play(engine=ShuffledEngine(3))
     problem = make_problem(LSTM, 3, 2, None, seed=0)
     assert engine.layout(LSTM.spec).size != LSTM.params_size()
     with pytest.raises(LayoutError, match="move_params"):

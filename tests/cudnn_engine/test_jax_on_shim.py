@@ -19,10 +19,10 @@ from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
 from pycudnnrnn.interop import _jax_cudnn
 from pycudnnrnn.interop.jax import dropout_states, rnn
-from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers import kinds
+from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
 from tests.interop import jax_problems
 from tests.interop.jax_problems import arguments_of, equal
@@ -107,7 +107,7 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
 def test_a_device_that_needs_more_than_the_one_that_was_asked_is_refused(play, monkeypatch, what):
     _, engine, _ = play()
     batch = mock.Mock(**dict.fromkeys(_jax_cudnn._SIZES, 0) | {what: 1 << 30})
-    layout = PermutedLayoutEngine(1).layout if what == "layout" else engine.layout
+    layout = ShuffledEngine(1).layout if what == "layout" else engine.layout
     other = mock.Mock(device="cuda:1", layout=layout, addressed=lambda *_, **__: batch)
     monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
     monkeypatch.setattr(_jax_cudnn, "engine_for", lambda _: other)
@@ -208,11 +208,11 @@ def test_what_cuda_cannot_have_is_refused_while_it_is_traced(play, monkeypatch):
 
 
 def test_a_buffer_laid_out_by_arithmetic_is_never_misread(play):
-    play(engine=PermutedLayoutEngine(3))
+    play(engine=ShuffledEngine(3))
     problem = problem_of()
     with pytest.raises(LayoutError, match="move_params"):
         run(problem)
-    with use_engine(PermutedLayoutEngine(3)):
+    with use_engine(ShuffledEngine(3)):
         moved = problem_of()
         expected = expected_of(moved)
     equal(run(moved), expected)

@@ -14,9 +14,9 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine as engine_module
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.spec import TIME_MAX
-from pycudnnrnn.testing import PermutedLayoutEngine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run, run_on
 
@@ -79,7 +79,7 @@ def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem
 @given(problems(specs(max_layers=2), least_length=1), st.integers(0, 2**16))
 def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, seed):
     """The layout is asked for: params moved there compute the same, and the gradient comes back in that layout."""
-    permuted = PermutedLayoutEngine(seed)
+    permuted = ShuffledEngine(seed)
     played, engine, device = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.results import assert_same
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run_on
@@ -25,7 +26,7 @@ ONE_DIRECTION = specs().filter(lambda spec: spec.num_dirs == 1)
 @examples(300)
 @given(problems(ONE_DIRECTION, max_time=9, least_time=0), st.integers(1, 10), st.booleans(), st.integers(0, 99))
 def test_every_spec_gives_the_numpy_engines_numbers_and_each_chunk_runs_again_once(play, problem, every, by_time, seed):
-    permuted = PermutedLayoutEngine(seed)
+    permuted = ShuffledEngine(seed)
     played, _, device = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)

@@ -16,7 +16,7 @@ from pycudnnrnn.interop import _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.spec import RNNSpec
-from pycudnnrnn.testing.permuted import PermutedLayoutEngine
+from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
 from tests.stand_in import shim
 from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, make, on_numpy, step
@@ -184,7 +184,7 @@ def test_a_compiled_step_is_the_same(played):
     equal(step(module, x, lengths), expected)
 
 
-class OneDtypePermuted(PermutedLayoutEngine):
+class OneDtypePermuted(ShuffledEngine):
     """The NumPy engine with another layout, and another size of params, in bfloat16."""
 
     def layout(self, spec):

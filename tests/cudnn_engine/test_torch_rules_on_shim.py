@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import Gpu
-from pycudnnrnn.testing.permuted import PermutedLayoutEngine
+from tests.helpers.layouts import ShuffledEngine
 from tests.stand_in import native, shim
 from tests.stand_in.torch_on_cpu import H200, equal, make, on_numpy, step
 
@@ -236,7 +236,7 @@ def test_where_cudnn_refuses_one_way_both_have_the_standard_algorithm(played):
 
 
 def test_params_are_never_read_in_another_layout(played):
-    played.layouts[SMALL_H] = PermutedLayoutEngine(1)
+    played.layouts[SMALL_H] = ShuffledEngine(1)
     module, x = make(dtype=F32)
     equal_on_numpy(module, x.float())
     assert algorithms(played) == (STANDARD, STANDARD)

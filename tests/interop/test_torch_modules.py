@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 
 from pycudnnrnn.errors import ArgumentError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine  # noqa: E402
+from pycudnnrnn.testing import use_engine  # noqa: E402
+from tests.helpers.layouts import ShuffledEngine  # noqa: E402
 from tests.helpers.pairwise import pairwise  # noqa: E402
 from tests.interop.pairs import KINDS, TORCHS_WARNINGS, build, gradients, make_call, make_pair, tensors, worst  # noqa: E402
 
@@ -52,7 +53,7 @@ def test_moving_or_waking_up_in_another_layout_takes_weights_and_gradients_along
     call(mine)
     pickled, optimised = pickle.dumps(mine), list(mine.parameters())
     size = mine.params.shape if flat else None
-    with use_engine(PermutedLayoutEngine(seed=3)):
+    with use_engine(ShuffledEngine(seed=3)):
         mine.double()
         assert worst(gradients(mine), gradients(theirs))[0] <= 1e-10
         for module in (mine, copy.deepcopy(mine), pickle.loads(pickled)):

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
 
 NEAR = {"float64": 1e-12, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}
 """By dtype: how far a number may be from that without, as a share of the largest. 16-bit states are rounded where a
@@ -50,7 +51,7 @@ def assert_near(found, expected, dtype):
 def test_outputs_and_all_gradients_are_those_without(problem, every, is_training, time_major, layout):
     """In 16 bits the states between chunks are rounded: weights that would make more of that are made small."""
     keywords = {"is_training": is_training, "keep_reserve": True, "time_major": time_major}
-    with use_engine(PermutedLayoutEngine(layout)) if layout else contextlib.nullcontext():
+    with use_engine(ShuffledEngine(layout)) if layout else contextlib.nullcontext():
         if layout:
             problem = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, layout)
         if not time_major:

@@ -1,8 +1,8 @@
 """The promises of layouts, for every RNN and in every order of the regions. Read this file first.
 
 A layout says where each matrix and each bias of an RNN is in its one flat buffer. `specs()` draws any RNN that cuDNN
-has, `PermutedLayoutEngine` any order of its regions with padding between them, as another cuDNN might choose. Nothing
-here needs cuDNN: what it reports itself is compared with the arithmetic in tests/cudnn_engine and tests/gpu.
+has, `layouts()` any order of its regions, with padding between them or without, as another cuDNN might choose. Nothing
+here needs cuDNN: what it reports itself is compared with the arithmetic in tests/layout_query and tests/gpu.
 """
 
 import dataclasses
@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from pycudnnrnn import ParamLayout, ops
 from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.layout import arithmetic_layout, differences
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
-from pycudnnrnn.testing.strategies import specs
+from pycudnnrnn.testing import LayoutEngine, use_engine
+from pycudnnrnn.testing.strategies import layouts, specs
 from tests.helpers.examples import examples
 
-SEEDS = st.integers(0, 2**16)
+LAID_OUT = specs().flatmap(lambda spec: st.tuples(st.just(spec), layouts(spec)))
+"""An RNN, and any layout of its params."""
 
 
 def dense_size(spec):
@@ -59,9 +60,9 @@ def test_regions_cover_the_buffer_once_in_canonical_order(spec):
 
 
 @examples(500)
-@given(specs(), SEEDS)
-def test_every_region_knows_its_place_in_words_and_is_found_by_them(spec, seed):
-    layout = PermutedLayoutEngine(seed).layout(spec)
+@given(LAID_OUT)
+def test_every_region_knows_its_place_in_words_and_is_found_by_them(laid_out):
+    spec, layout = laid_out
     for region in layout.regions:
         layer, backward = divmod(region.pseudo_layer, 1 + (spec.direction == "bidirectional"))
         side = (
@@ -80,11 +81,12 @@ def test_every_region_knows_its_place_in_words_and_is_found_by_them(spec, seed):
 
 
 @examples(1000)
-@given(specs(), SEEDS)
-def test_canonical_arrays_go_through_any_layout_bit_for_bit(spec, seed):
+@given(LAID_OUT)
+def test_canonical_arrays_go_through_any_layout_bit_for_bit(laid_out):
     """Every element is in the buffer once, and padding is 0; without padding the buffer is the arrays in a row."""
+    spec, layout = laid_out
     op = ops.from_spec(spec)
-    with use_engine(PermutedLayoutEngine(seed)):
+    with use_engine(LayoutEngine(layout)):
         size = op.params_size()
         weights, biases = op.params_to_canonical(np.arange(1.0, size + 1))
         out = np.full(size, -1.0)
@@ -100,9 +102,9 @@ def test_canonical_arrays_go_through_any_layout_bit_for_bit(spec, seed):
 
 
 @examples(500)
-@given(specs(), SEEDS, st.data())
-def test_a_region_that_moves_onto_its_neighbour_or_out_of_the_buffer_is_refused(spec, seed, data):
-    layout = PermutedLayoutEngine(seed).layout(spec)
+@given(LAID_OUT, st.data())
+def test_a_region_that_moves_onto_its_neighbour_or_out_of_the_buffer_is_refused(laid_out, data):
+    _, layout = laid_out
     in_order = sorted((r for r in layout.regions if r.size), key=lambda r: r.offset)
     place = data.draw(st.integers(0, len(in_order) - 1))
     region, end = in_order[place], ([r.offset for r in in_order] + [layout.size])[place + 1]
@@ -113,13 +115,16 @@ def test_a_region_that_moves_onto_its_neighbour_or_out_of_the_buffer_is_refused(
 
 
 @examples(500)
-@given(specs(), SEEDS)
-def test_differences_are_the_regions_that_are_elsewhere(spec, seed):
-    layout, other = arithmetic_layout(spec), PermutedLayoutEngine(seed).layout(spec)
+@given(LAID_OUT)
+def test_differences_are_the_size_and_the_regions_that_are_elsewhere_seen_from_both_sides(laid_out):
+    layout, other = arithmetic_layout(laid_out[0]), laid_out[1]
     theirs = {r.key: r for r in other.regions}
-    assert differences(layout, layout) == {}
-    elsewhere = {r.key: theirs[r.key] for r in layout.regions if theirs[r.key].offset != r.offset}
-    assert differences(layout, other) == elsewhere
+    elsewhere = {r.key: (r, theirs[r.key]) for r in layout.regions if theirs[r.key].offset != r.offset}
+    sizes = {} if layout.size == other.size else {"size": (layout.size, other.size)}
+    assert differences(layout, other) == sizes | elsewhere
+    assert differences(other, layout) == {key: pair[::-1] for key, pair in (sizes | elsewhere).items()}
+    assert (differences(layout, other) == {}) is (layout == other)
+    assert differences(other, other) == {}
 
 
 @examples(100)
@@ -140,9 +145,9 @@ def cells_of(region):
 
 
 @examples(100)
-@given(specs(), SEEDS)
-def test_a_layout_prints_a_row_for_each_region_as_text_and_as_html(spec, seed):
-    layout = PermutedLayoutEngine(seed).layout(spec)
+@given(LAID_OUT)
+def test_a_layout_prints_a_row_for_each_region_as_text_and_as_html(laid_out):
+    _, layout = laid_out
     shown = layout.regions
     title, head, *lines = str(layout).splitlines()
     assert title == f"ParamLayout: {layout.size:,} elements, {len(shown):,} regions"

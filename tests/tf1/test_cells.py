@@ -17,9 +17,10 @@ from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, RNNSpec,
 from pycudnnrnn.cells import CellStack, CudnnCompatibleRNNReluCell, CudnnCompatibleRNNTanhCell, LSTMStateTuple, cell_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
 
 ALL = [CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell, CudnnCompatibleRNNTanhCell, CudnnCompatibleRNNReluCell]
@@ -57,7 +58,7 @@ def agree(problem, stack, make=np.asarray, time_major=True):
 )  # fmt: skip
 def test_cells_with_restored_weights_are_the_layer(spec, seed, lengths, T, permuted, library, time_major):
     """On NumPy's arrays and torch's, in either order of axes, and whatever padding holds."""
-    with use_engine(PermutedLayoutEngine(permuted)) if permuted else contextlib.nullcontext():
+    with use_engine(ShuffledEngine(permuted)) if permuted else contextlib.nullcontext():
         problem = make_problem(ops.from_spec(spec), T, 3, lengths if T == 4 else None, seed)
         if problem.lengths:
             problem.x[2:, 2] = np.nan

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError, StateError
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
 from tests.helpers.layers import ALL, batch, built, layer_of
+from tests.helpers.layouts import ShuffledEngine
 
 
 @examples(300)
 @given(specs(), st.integers(0, 2**16), st.booleans(), st.booleans(), st.sampled_from([None, 3, 8]))
 def test_a_layer_computes_what_its_op_computes_forward_and_backward(spec, seed, time_major, ragged, permuted):
-    with use_engine(PermutedLayoutEngine(permuted)) if permuted else contextlib.nullcontext():
+    with use_engine(ShuffledEngine(permuted)) if permuted else contextlib.nullcontext():
         problem = make_problem(ops.from_spec(spec), 4, 3, [4, 0, 2] if ragged else None, seed)
         if not time_major:
             problem = dataclasses.replace(problem, x=problem.x.swapaxes(0, 1), dy=problem.dy.swapaxes(0, 1))

@@ -13,10 +13,11 @@ import pycudnnrnn as package
 from pycudnnrnn import RNNSpec, Saver, ops, saveable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, CudnnParamsFormatConverter, RNNParamsSaveable
-from pycudnnrnn.testing import PermutedLayoutEngine, use_engine
+from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.bundles import write_bundle
 from tests.helpers.examples import examples
+from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNNTanh", "rnn_relu": "RNNRelu"}
@@ -45,7 +46,7 @@ def of_tf_alone(tensors):
 @examples(2000)
 @given(ANY, st.integers(0, 2**16), st.integers(0, 9))
 def test_what_is_saved_on_one_layout_is_restored_bit_for_bit_on_another(spec, seed, layout):
-    with use_engine(PermutedLayoutEngine(layout)):
+    with use_engine(ShuffledEngine(layout)):
         params = filled(spec, seed)
         tensors = of(params, spec).tensors()
         expected = [array.tobytes() for array in canonical(spec, params)]
@@ -54,7 +55,7 @@ def test_what_is_saved_on_one_layout_is_restored_bit_for_bit_on_another(spec, se
     of(restored, spec).restore(tensors)
     assert [array.tobytes() for array in canonical(spec, restored)] == expected
     tensors = of(restored, spec).tensors()
-    with use_engine(PermutedLayoutEngine(layout)):
+    with use_engine(ShuffledEngine(layout)):
         of(params, spec).restore(tensors)
         assert [array.tobytes() for array in canonical(spec, params)] == expected
 
@@ -219,7 +220,7 @@ def test_a_tf_checkpoint_as_a_dictionary_restores_and_what_else_is_in_it_is_not_
 def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
     spec = RNNSpec("lstm", 2, 3, 5, direction="bidirectional", dtype="float64")
     kernel = filled(spec)
-    with use_engine(PermutedLayoutEngine(4)):
+    with use_engine(ShuffledEngine(4)):
         target = np.zeros(ops.from_spec(spec).params_size())
         of(target, spec).restore_opaque(kernel)
         found = canonical(spec, target)

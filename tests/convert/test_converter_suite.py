@@ -1,0 +1,202 @@
+"""The suite that a third party subclasses, run on our own converters, and on converters with a fault each."""
+
+import functools
+import unittest
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+
+from pycudnnrnn import RNNSpec, convert, testing
+from pycudnnrnn.cli.convert.runners import run_pytorch
+from pycudnnrnn.testing import strategies
+from tests.helpers.oracles import need
+
+DTYPES = ["float64", "float32", "float16"]
+double = functools.partial(
+    strategies.specs, input_modes=["linear_input"], bias_modes=["double"], clip=False, dtypes=DTYPES
+)
+
+
+class OurConverter(testing.ConverterTests):
+    """A module of `convert`, whose form is a dict of arrays by name."""
+
+    models = double(projection=False)
+
+    def to_mine(self, spec, weights, biases):
+        return self.module.from_canonical(convert.Canonical(spec, weights, biases))
+
+    def from_mine(self, spec, mine):
+        canonical = self.module.to_canonical(mine, **self.reading(spec))
+        return canonical.weights, canonical.biases
+
+    def reading(self, spec):
+        """What the arrays do not contain."""
+        return {}
+
+
+class TestPytorch(OurConverter):
+    module = convert.pytorch
+    models = double()
+
+    def reading(self, spec):
+        return {"nonlinearity": "relu"} if spec.mode == "rnn_relu" else {}
+
+    def run_mine(self, spec, mine, x, hx, cx):
+        need("torch")
+        return run_pytorch(mine, spec, x, hx, cx, np.full(x.shape[1], len(x)))
+
+
+class TestGluon(OurConverter):
+    module = convert.gluon
+    test_numbers_are_those_of_the_reference = None  # test_frameworks.py and test_orders.py run it
+    models = double(modes=["lstm", "gru"], projection=False)
+
+
+class TestChainer(OurConverter):
+    module = convert.chainer
+    test_numbers_are_those_of_the_reference = None  # test_frameworks.py and test_orders.py run it
+
+    def reading(self, spec):
+        activation = {"activation": spec.mode.removeprefix("rnn_")} if spec.mode.startswith("rnn") else {}
+        return activation | {"bidirectional": spec.num_dirs == 2}
+
+
+class TestJaxRNN(OurConverter):
+    module = convert.jax_rnn
+    test_numbers_are_those_of_the_reference = None  # test_frameworks.py and test_orders.py run it
+    models = double(modes=["lstm"], projection=False)
+
+    def reading(self, spec):
+        sizes = {"input_size": spec.input_size, "hidden_size": spec.num_units, "num_layers": spec.num_layers}
+        return sizes | {"bidirectional": spec.num_dirs == 2}
+
+
+class TestOnnx(OurConverter):
+    module = convert.onnx
+    test_numbers_are_those_of_the_reference = None  # test_frameworks.py and test_orders.py run it
+
+    def reading(self, spec):
+        if spec.mode == "gru":
+            return {"linear_before_reset": 1}
+        return {"activations": ["Relu"] * spec.num_dirs} if spec.mode == "rnn_relu" else {}
+
+
+class Plain(testing.ConverterTests):
+    """A right converter: each array under its name, as text."""
+
+    def to_mine(self, spec, weights, biases):
+        return {
+            f"{kind}{i}": a.copy() for kind, arrays in (("w", weights), ("b", biases)) for i, a in enumerate(arrays)
+        }
+
+    def from_mine(self, spec, mine):
+        return [[a for name, a in mine.items() if name.startswith(kind)] for kind in "wb"]
+
+
+class SortedByName(Plain):
+    def to_mine(self, spec, weights, biases):
+        return dict(sorted(super().to_mine(spec, weights, biases).items()))
+
+
+class SwapsTheLastTwo(Plain):
+    def from_mine(self, spec, mine):
+        weights, biases = super().from_mine(spec, mine)
+        return [*weights[:-2], weights[-1], weights[-2]], biases
+
+
+class LosesTheDtype(Plain):
+    def from_mine(self, spec, mine):
+        return [[a.astype("float32") for a in arrays] for arrays in super().from_mine(spec, mine)]
+
+
+class AddsTheBiases(Plain):
+    def to_mine(self, spec, weights, biases):
+        mine = super().to_mine(spec, weights, biases)
+        return mine | {"b0": mine["b0"] + mine["b1"], "b1": 0 * mine["b1"]} if "b1" in mine else mine
+
+
+class WritesIntoItsArguments(Plain):
+    def to_mine(self, spec, weights, biases):
+        mine = super().to_mine(spec, weights, biases)
+        weights[-1][...] *= 2
+        return mine
+
+
+class ReadsTheBufferInOneGo(Plain):
+    """It takes the matrices to lie one after the other, as in the arithmetic layout."""
+
+    def to_mine(self, spec, weights, biases):
+        mine, buffer = super().to_mine(spec, weights, biases), weights[0]
+        while isinstance(buffer.base, np.ndarray):
+            buffer = buffer.base
+        start = (weights[0].ctypes.data - buffer.ctypes.data) // buffer.itemsize if weights[0].size else 0
+        for i, weight in enumerate(weights):
+            flat = buffer.reshape(-1)[start : start + weight.size]
+            mine[f"w{i}"] = flat.reshape(weight.shape).copy() if flat.size == weight.size else weight.copy()
+            start += weight.size
+        return mine
+
+
+class RunsOtherNumbers(TestPytorch):
+    __test__ = False
+
+    def run_mine(self, *arguments):
+        y, *states = super().run_mine(*arguments)
+        return y + 1e-9, *states
+
+
+FAULTS = {
+    SortedByName: "test_a_deep_model_comes_back_in_order",
+    SwapsTheLastTwo: "test_it_comes_back_bit_for_bit",
+    LosesTheDtype: "test_it_comes_back_bit_for_bit",
+    AddsTheBiases: "test_it_comes_back_bit_for_bit",
+    WritesIntoItsArguments: "test_it_comes_back_bit_for_bit",
+    ReadsTheBufferInOneGo: "test_views_of_another_layout_with_padding_come_back",
+    RunsOtherNumbers: "test_numbers_are_those_of_the_reference",
+}
+
+
+@pytest.fixture
+def quick():
+    """The suite uses the profile that is loaded."""
+    before = settings.get_current_profile_name()
+    settings.register_profile("quick", settings(), max_examples=100, phases=[Phase.generate])
+    settings.load_profile("quick")
+    yield
+    settings.load_profile(before)
+
+
+@pytest.mark.parametrize("faulty", FAULTS, ids=lambda kind: kind.__name__)
+def test_the_suite_finds_a_converter_with_a_fault(quick, faulty):
+    if faulty is RunsOtherNumbers:
+        need("torch")
+    with pytest.raises((AssertionError, ValueError)):
+        getattr(faulty(), FAULTS[faulty])()
+
+
+def test_a_right_converter_passes_and_says_that_its_numbers_were_not_compared(quick):
+    suite = Plain()
+    for name in dict.fromkeys(FAULTS.values()):
+        if "numbers" in name:
+            with pytest.raises(unittest.SkipTest, match="run_mine is not defined"):
+                getattr(suite, name)()
+        else:
+            getattr(suite, name)()
+
+
+def test_unittest_runs_it_too(quick):
+    class WithUnittest(Plain, unittest.TestCase):
+        pass
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(WithUnittest).run(result)
+    assert (result.testsRun, len(result.skipped), result.failures, result.errors) == (4, 1, [], [])
+
+
+def test_what_a_subclass_must_define_is_an_error():
+    spec = RNNSpec("gru", 1, 3, 2)
+    for call in (lambda: testing.ConverterTests().to_mine(spec, [], []),
+                 lambda: testing.ConverterTests().from_mine(spec, None)):  # fmt: skip
+        with pytest.raises(NotImplementedError):
+            call()
