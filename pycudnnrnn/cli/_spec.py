@@ -40,7 +40,7 @@ def spec_arguments(command: Command) -> Command:
     def with_spec(*, spec: str | None, **options: Any) -> None:
         named = {name: value for name, value in options.items() if name in fields}
         try:
-            parsed = _from_words(named) if spec is None else _from_json(spec, named)
+            parsed = _spec(spec, named)
         except ArgumentError as error:
             raise click.UsageError(str(error)) from None
         command(spec=parsed, **{name: value for name, value in options.items() if name not in fields})
@@ -51,19 +51,14 @@ def spec_arguments(command: Command) -> Command:
     return decorated
 
 
-def _from_words(named: dict[str, Any]) -> RNNSpec:
-    for name in SIZES:
-        if named[name] is None:
+def _spec(text: str | None, named: dict[str, Any]) -> RNNSpec:
+    source = click.get_current_context().get_parameter_source
+    for name, value in named.items():
+        if text is None and name in SIZES and value is None:
             raise click.UsageError(f"Missing argument '{name.upper()}', or --spec for all of them.")
-    return RNNSpec(**named)
-
-
-def _from_json(text: str, named: dict[str, Any]) -> RNNSpec:
-    context = click.get_current_context()
-    for name in named:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if text is not None and source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--spec has the whole spec: leave out {name.upper()}.")
-    return RNNSpec.from_json(text)
+    return RNNSpec(**named) if text is None else RNNSpec.from_json(text)
 
 
 def _choice(enum: type[StrEnum], *more: str) -> click.Choice[str]:

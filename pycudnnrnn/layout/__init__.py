@@ -264,14 +264,10 @@ def _check_region(region: Region) -> None:
     numbers = (region.pseudo_layer, region.lin_layer_id, *region.shape)
     if not isinstance(region.offset, int) or not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise LayoutError(f"{region} has a number that is not an integer from 0")
-    if region.kind not in get_args(RegionKind) or region.gate not in get_args(Gate):
-        raise LayoutError(f"{region} has a kind or a gate that no RNN has")
-    if len(region.shape) != (2 if region.kind == "weight" else 1):
-        raise LayoutError(f"{region} must have a shape of {'two widths' if region.kind == 'weight' else 'one width'}")
-    if region.num_dirs not in {1, 2}:
-        raise LayoutError(f"{region} must have num_dirs 1 or 2")
-    if not region.size and region.offset:
-        raise LayoutError(f"{region} has no elements, so its offset must be 0")
+    if region.kind not in get_args(RegionKind) or region.gate not in get_args(Gate) or region.num_dirs not in {1, 2}:
+        raise LayoutError(f"{region} has a kind, a gate or a num_dirs that no RNN has")
+    if len(region.shape) != (2 if region.kind == "weight" else 1) or (region.offset and not region.size):
+        raise LayoutError(f"{region} must have two widths as a weight, one as a bias, and offset 0 without elements")
 
 
 def _only(regions: tuple[Region, ...], **asked: Any) -> Region:

@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LayoutEngine", "Problem", "goldens", "make_problem", "queried_layout", "reference", "use_engine"]
 
-_NEEDS_HYPOTHESIS: Final = ("ConverterTests", "strategies")
-"""Public names that are not in `__all__`, because `import *` must work without hypothesis."""
+_NEEDS_HYPOTHESIS: Final = {"ConverterTests": "converters", "strategies": "strategies"}
+"""Public names by their module; not in `__all__`, because `import *` must work without hypothesis."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "strategies":
-        return importlib.import_module("pycudnnrnn.testing.strategies")
-    if name == "ConverterTests":
-        return importlib.import_module("pycudnnrnn.testing.converters").ConverterTests
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _NEEDS_HYPOTHESIS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_NEEDS_HYPOTHESIS[name]}")
+    return getattr(module, name, module)
 
 
 def __dir__() -> list[str]:

@@ -90,7 +90,8 @@ class ConverterTests:
             cx: c of an LSTM before the first step, [L * D, B, U].
 
         Returns:
-            The tuple (output, output_h, output_c), with None for an array that your form does not compute.
+            The tuple (output, output_h, output_c), with None for an array that your form does not compute. Without
+            output_c for cells that have none, as from an op.
         """
         raise unittest.SkipTest("run_mine is not defined, so numbers are not compared")
 
@@ -120,7 +121,7 @@ class ConverterTests:
             expected = reference.forward(spec, weights, biases, problem.x, problem.hx, problem.cx)
             mine = self.to_mine(spec, weights, biases)
             results = self.run_mine(spec, mine, problem.x, problem.hx, problem.cx)
-            for name, one, other in zip(("output", "output_h", "output_c"), results, expected, strict=True):
+            for name, one, other in zip(("output", "output_h", "output_c"), results, expected, strict=False):
                 if one is not None:
                     assert one.shape == other.shape, f"{name} has the shape {one.shape}, not {other.shape}"
                     np.testing.assert_allclose(one, other, self.tolerance, self.tolerance, err_msg=name)

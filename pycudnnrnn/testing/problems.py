@@ -25,8 +25,8 @@ DATA: Final = ("x", "hx", "cx", "dy", "dhy", "dcy")
 class Problem:
     """One call of an op: its arrays, and upstream gradients for its backward pass.
 
-    Problems with equal specs, lengths and arrays are equal. A problem prints as the call of `make_problem` that makes
-    it, unless `dataclasses.replace` has changed it.
+    Problems with equal specs, lengths and bits of all arrays are equal. A problem prints as the call of `make_problem`
+    that makes it, unless `dataclasses.replace` has changed it.
 
     Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units.
 
@@ -69,14 +69,15 @@ class Problem:
         """Print the repr in a failing example of Hypothesis."""
         printer.text(repr(self))
 
+    def _value(self) -> tuple[Any, ...]:
+        hosts = [_arrays.to_host(name, getattr(self, name)) for name in ("params", *DATA)]
+        return self.spec, tuple(self.full_lengths), *((host.shape, host.dtype, host.tobytes()) for host in hosts)
+
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Problem):
-            return NotImplemented
-        arrays = [(getattr(self, name), getattr(other, name)) for name in ("params", *DATA)]
-        return (self.spec, self.lengths) == (other.spec, other.lengths) and all(_same(*pair) for pair in arrays)
+        return isinstance(other, Problem) and self._value() == other._value()
 
     def __hash__(self) -> int:
-        return hash((self.spec, tuple(self.full_lengths)))
+        return hash(self._value())
 
     def to(self, device: str) -> Problem:
         """Return this problem with its arrays on a device: params in the layout of that device, all others as they are.
@@ -200,10 +201,3 @@ def _with_source(problem: Problem, source: str) -> Problem:
 
 def _number_source(value: float) -> str:
     return repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two arrays of any library have the same shape, dtype and numbers; NaN equals NaN."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        return False
-    return bool(((one == other) | ((one != one) & (other != other))).all())  # noqa: PLR0124  NaN

@@ -177,10 +177,10 @@ def _valid(words: Words) -> list[dict[str, Any]]:
     """List the combinations that `RNNSpec` accepts."""
     for name, values in words:
         for value in values:  # an unknown word raises an error here; below it would be ignored
-            if name != "compute_dtype":
+            if name == "compute_dtype" and value is not None:
+                parse_dtype(name, value)  # which of them a spec can have depends on its dtype
+            else:
                 RNNSpec(**SMALL | {name: value})
-            elif value is not None:
-                parse_dtype(name, value)
     names = [name for name, _ in words]
     found = [dict(zip(names, each, strict=True)) for each in itertools.product(*(values for _, values in words))]
     return [kind for kind in found if _is_valid(kind)]

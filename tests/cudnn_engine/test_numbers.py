@@ -17,6 +17,7 @@ from pycudnnrnn.spec import TIME_MAX
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
 from tests.helpers.layouts import ShuffledEngine
+from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run, run_on
 
@@ -87,6 +88,17 @@ def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, see
     assert engine.layout(problem.spec) == permuted.layout(problem.spec)
     assert_equal(run_on(device, moved), expected)
     assert not played.complaints
+
+
+def test_a_problem_moves_to_a_device_and_back_with_its_params_in_that_devices_layout(play):
+    _, _, device = play(engine=ShuffledEngine(3))
+    use_host_cupy(device)
+    problem = make_problem(LSTM, 3, 2, [3, 1], seed=0)
+    moved = problem.to("cuda:0")
+    assert len(moved.params) == LSTM.params_size("cuda:0") != len(problem.params)
+    assert moved.to("cpu") == problem != moved
+    assert np.array_equal(host(moved.x), problem.x)
+    assert repr(moved) == f"{problem!r}.to('cuda:0')"
 
 
 @examples(100)

@@ -284,6 +284,8 @@ def test_problems_compare_by_value_and_hash_alike():
         assert one != dataclasses.replace(one, **{field: changed})
         assert one != dataclasses.replace(one, **{field: getattr(one, field)[:-1]})
         assert one != dataclasses.replace(one, **{field: getattr(one, field).astype("float32")})
+    assert one != dataclasses.replace(one, x=one.x.view("int64"))
+    assert one != dataclasses.replace(one, x=one.x.reshape(2, 3, -1))
     assert one != dataclasses.replace(one, lengths=None)
     assert one != dataclasses.replace(one, op=ops.from_spec(LSTM.replace(cell_clip=1.0)))
     assert one != "a problem"
