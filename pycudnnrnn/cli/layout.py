@@ -13,7 +13,7 @@ from pycudnnrnn import libcudnn
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import DeviceLostError, EngineError, MissingDependencyError, version_text
+from pycudnnrnn.errors import EngineError, MissingDependencyError, version_text
 from pycudnnrnn.layout import Differences, ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._table import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
@@ -82,8 +82,6 @@ def _asked(spec: RNNSpec) -> tuple[ParamLayout, dict[str, Any]]:
     """Return cuDNN's layout, and how it was asked: on the GPU, or in a child process and why not on a GPU."""
     try:
         engine = engine_for("cuda")
-    except DeviceLostError:
-        raise
     except (EngineError, MissingDependencyError) as error:
         asked, version = query(spec)
         return asked, {"cudnn": version_text(version), "asked": "without a GPU", "why": str(error)}

@@ -9,26 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from pycudnnrnn import ops
+from pycudnnrnn import spec as words
 from pycudnnrnn._checks import check_bool, check_int, check_word, needs, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
-from pycudnnrnn.spec import (
-    INT32_MAX,
-    AlgorithmLike,
-    BiasMode,
-    BiasModeLike,
-    Direction,
-    DirectionLike,
-    DType,
-    DTypeLike,
-    InputMode,
-    InputModeLike,
-    MathTypeLike,
-    ModeLike,
-    RNNMode,
-    RNNSpec,
-    parse_dtype,
-)
+from pycudnnrnn.spec import INT32_MAX, Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
 from pycudnnrnn.testing.problems import Problem, make_problem
 
 __all__ = ["layouts", "problems", "sequence_lengths", "specs"]
@@ -37,10 +22,7 @@ __dir__ = __all__.copy
 with needs("hypothesis", "testing", "pycudnnrnn.testing.strategies"):
     from hypothesis import strategies as st
 
-Limits = tuple[int, int]
-"""The smallest and the largest number."""
-
-Words = tuple[tuple[str, tuple[Any, ...]], ...]
+Fields = tuple[tuple[str, tuple[Any, ...]], ...]
 """Fields of a spec with their possible values, in the order in which they are drawn."""
 
 SMALL: Final[dict[str, Any]] = {"mode": RNNMode.LSTM, "num_layers": 1, "num_units": 2, "input_size": 2}
@@ -49,14 +31,14 @@ SMALL: Final[dict[str, Any]] = {"mode": RNNMode.LSTM, "num_layers": 1, "num_unit
 
 def specs(
     *,
-    modes: Sequence[ModeLike] | None = None,
-    dtypes: Sequence[DTypeLike] | None = None,
-    bias_modes: Sequence[BiasModeLike] | None = None,
-    input_modes: Sequence[InputModeLike] | None = None,
-    directions: Sequence[DirectionLike] | None = None,
-    algorithms: Sequence[AlgorithmLike] = ("standard",),
-    math_types: Sequence[MathTypeLike | None] = (None,),
-    compute_dtypes: Sequence[DTypeLike | None] = (None,),
+    modes: Sequence[words.ModeLike] | None = None,
+    dtypes: Sequence[words.DTypeLike] | None = None,
+    bias_modes: Sequence[words.BiasModeLike] | None = None,
+    input_modes: Sequence[words.InputModeLike] | None = None,
+    directions: Sequence[words.DirectionLike] | None = None,
+    algorithms: Sequence[words.AlgorithmLike] = ("standard",),
+    math_types: Sequence[words.MathTypeLike | None] = (None,),
+    compute_dtypes: Sequence[words.DTypeLike | None] = (None,),
     min_layers: int = 1,
     max_layers: int = 3,
     min_units: int = 1,
@@ -106,48 +88,46 @@ def specs(
     """
     layers = _limits("layers", min_layers, max_layers)
     units = _limits("units", min_units, max_units, 2 if projection else 1)
-    words = (
+    fields = (
         ("algo", _listed("algorithms", algorithms)),
         ("mode", _listed("modes", modes, RNNMode)),
         ("dtype", _listed("dtypes", dtypes, (DType.FLOAT64, DType.FLOAT32))),
         ("math_type", _listed("math_types", math_types)),
         ("compute_dtype", _listed("compute_dtypes", compute_dtypes)),
-        ("bias_mode", _listed("bias_modes", bias_modes, BiasMode)),
+        ("bias_mode", _listed("bias_modes", bias_modes, words.BiasMode)),
         ("input_mode", _listed("input_modes", input_modes, InputMode)),
         ("num_proj", _with_and_without("projection", projection, 1) if units[1] > 1 else (None,)),
         ("cell_clip", _with_and_without("clip", clip, 1.0)),
     )
-    ways = tuple(check_word(Direction, "direction", value) for value in _listed("directions", directions, Direction))
-    if not _valid(words):
+    ways = [check_word(Direction, "direction", value) for value in _listed("directions", directions, Direction)]
+    valid = _valid(fields)
+    if not valid:
         raise ArgumentError("algorithms", "one that goes with the other words", [*map(str, algorithms)])
-    return _specs(words, ways, layers, units, widest=dtypes is None)
 
+    @st.composite
+    def drawn(draw: Callable[[Any], Any]) -> RNNSpec:
+        kinds = valid
+        # Every draw is made, even without an effect: Hypothesis regards a spec of fewer draws as the simpler one.
+        for name, asked in fields:
+            values = list(dict.fromkeys(kind[name] for kind in kinds))
+            index = 0 if name == "dtype" and dtypes is None else draw(st.integers(0, len(asked) - 1))
+            kinds = [kind for kind in kinds if kind[name] == values[index % len(values)]]
+        kind = dict(kinds[0])
+        num_units = draw(st.integers(max(units[0], 2 if kind["num_proj"] else 1), units[1]))
+        width = draw(st.integers(1, units[1] + 2))
+        if kind["num_proj"]:
+            kind["num_proj"] = draw(st.integers(1, num_units - 1))
+        if kind["cell_clip"]:
+            kind["cell_clip"] = draw(st.floats(0.05, 1.0) | st.tuples(st.floats(-1, -0.05), st.floats(0.05, 1)))
+        return RNNSpec(
+            num_layers=draw(st.integers(*layers)),
+            num_units=num_units,
+            input_size=num_units if kind["input_mode"] == InputMode.SKIP_INPUT else width,
+            direction=draw(st.sampled_from(ways)),
+            **kind,
+        )
 
-@st.composite
-def _specs(
-    draw: Callable[[Any], Any], words: Words, directions: tuple[Direction, ...], layers: Limits, units: Limits, *,
-    widest: bool,
-) -> RNNSpec:  # fmt: skip
-    kinds = _valid(words)
-    # Every draw is made, even without an effect: Hypothesis regards a spec of fewer draws as the simpler one.
-    for name, asked in words:
-        values = list(dict.fromkeys(kind[name] for kind in kinds))
-        index = 0 if name == "dtype" and widest else draw(st.integers(0, len(asked) - 1))
-        kinds = [kind for kind in kinds if kind[name] == values[index % len(values)]]
-    kind = dict(kinds[0])
-    num_units = draw(st.integers(max(units[0], 2 if kind["num_proj"] else 1), units[1]))
-    width = draw(st.integers(1, units[1] + 2))
-    if kind["num_proj"]:
-        kind["num_proj"] = draw(st.integers(1, num_units - 1))
-    if kind["cell_clip"]:
-        kind["cell_clip"] = draw(st.floats(0.05, 1.0) | st.tuples(st.floats(-1, -0.05), st.floats(0.05, 1)))
-    return RNNSpec(
-        num_layers=draw(st.integers(*layers)),
-        num_units=num_units,
-        input_size=num_units if kind["input_mode"] == InputMode.SKIP_INPUT else width,
-        direction=draw(st.sampled_from(directions)),
-        **kind,
-    )
+    return drawn()
 
 
 def _listed(name: str, values: Any, every: Iterable[Any] = ()) -> tuple[Any, ...]:
@@ -166,23 +146,23 @@ def _with_and_without(name: str, chosen: bool | None, value: float) -> tuple[flo
     return (value,) if check_bool(name, chosen) else (None,)
 
 
-def _limits(name: str, low: int, high: int, least: int = 1) -> Limits:
+def _limits(name: str, low: int, high: int, least: int = 1) -> tuple[int, int]:
     """Return the limits `min_<name>` and `max_<name>`, of which the second is the one that can be too small."""
     low = check_int(f"min_{name}", low, 1, INT32_MAX)
     return low, check_int(f"max_{name}", high, max(low, least), INT32_MAX)
 
 
 @functools.lru_cache(maxsize=256)
-def _valid(words: Words) -> list[dict[str, Any]]:
+def _valid(fields: Fields) -> list[dict[str, Any]]:
     """List the combinations that `RNNSpec` accepts."""
-    for name, values in words:
+    for name, values in fields:
         for value in values:  # an unknown word raises an error here; below it would be ignored
             if name == "compute_dtype" and value is not None:
                 parse_dtype(name, value)  # which of them a spec can have depends on its dtype
             else:
                 RNNSpec(**SMALL | {name: value})
-    names = [name for name, _ in words]
-    found = [dict(zip(names, each, strict=True)) for each in itertools.product(*(values for _, values in words))]
+    names = [name for name, _ in fields]
+    found = [dict(zip(names, each, strict=True)) for each in itertools.product(*(values for _, values in fields))]
     return [kind for kind in found if _is_valid(kind)]
 
 
@@ -267,17 +247,15 @@ def problems(
     check_int("least_length", least_length, 0, INT32_MAX)
     values = st.none() if elements is None else st.lists(_strategy("elements", elements), min_size=1, max_size=8)
     kinds = specs() if spec is None else _spec_strategy(spec)
-    return _problems(kinds, (least_time, max_time), (min(least_time, 1), max_batch), least_length, values)
 
+    @st.composite
+    def drawn(draw: Callable[[Any], Any]) -> Problem:
+        op = ops.from_spec(draw(kinds))
+        T, B = draw(st.integers(least_time, max_time)), draw(st.integers(min(least_time, 1), max_batch))
+        lengths = draw(sequence_lengths(T, B, least=min(least_length, T)))
+        return make_problem(op, T, B, lengths, seed=draw(st.integers(0, 2**32 - 1)), values=draw(values))
 
-@st.composite
-def _problems(
-    draw: Callable[[Any], Any], spec: Any, time: Limits, batch: Limits, least_length: int, values: Any
-) -> Problem:
-    op = ops.from_spec(draw(spec))
-    T, B = draw(st.integers(*time)), draw(st.integers(*batch))
-    lengths = draw(sequence_lengths(T, B, least=min(least_length, T)))
-    return make_problem(op, T, B, lengths, seed=draw(st.integers(0, 2**32 - 1)), values=draw(values))
+    return drawn()
 
 
 def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.SearchStrategy[ParamLayout]:
@@ -310,20 +288,21 @@ def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.
         ...         assert not params[op.layout().biases[0].slice].any()
         >>> test_first_bias()
     """
-    return _layouts(_spec_strategy(spec), check_int("max_gap", max_gap, 0, INT32_MAX))
+    kinds, gap = _spec_strategy(spec), st.integers(0, check_int("max_gap", max_gap, 0, INT32_MAX))
 
+    @st.composite
+    def drawn(draw: Callable[[Any], Any]) -> ParamLayout:
+        regions = list(arithmetic_layout(draw(kinds)).regions)
+        order = draw(st.permutations([place for place, region in enumerate(regions) if region.size]))
+        # Gaps are drawn even without an effect: Hypothesis looks longer where there are more possibilities.
+        padded = draw(st.booleans())
+        end = padded * draw(gap)
+        for place in order:
+            regions[place] = dataclasses.replace(regions[place], offset=end)
+            end += regions[place].size + padded * draw(gap)
+        return ParamLayout(end, tuple(regions))
 
-@st.composite
-def _layouts(draw: Callable[[Any], Any], spec: Any, max_gap: int) -> ParamLayout:
-    regions = list(arithmetic_layout(draw(spec)).regions)
-    order = draw(st.permutations([place for place, region in enumerate(regions) if region.size]))
-    # Gaps are drawn even without an effect: Hypothesis looks longer where there are more possibilities.
-    padded, gap = draw(st.booleans()), st.integers(0, max_gap)
-    end = padded * draw(gap)
-    for place in order:
-        regions[place] = dataclasses.replace(regions[place], offset=end)
-        end += regions[place].size + padded * draw(gap)
-    return ParamLayout(end, tuple(regions))
+    return drawn()
 
 
 def _spec_strategy(spec: Any) -> Any:

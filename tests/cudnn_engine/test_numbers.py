@@ -101,6 +101,21 @@ def test_a_problem_moves_to_a_device_and_back_with_its_params_in_that_devices_la
     assert repr(moved) == f"{problem!r}.to('cuda:0')"
 
 
+def test_the_layout_on_the_stand_in_is_the_one_that_the_real_library_reports(play):
+    class Recorder:
+        def __init__(self, dll):
+            self.dll, self.asked = dll, set()
+
+        def __getitem__(self, name):
+            self.asked.add(name)
+            return self.dll[name]
+
+    played, engine, _ = play()
+    played.real = Recorder(played.real)
+    assert engine.layout(LSTM.spec) == LSTM.layout()
+    assert played.real.asked == {"cudnnGetRNNWeightSpaceSize", "cudnnGetRNNWeightParams"}
+
+
 @examples(100)
 @given(problems(specs(max_layers=2), least_length=1))
 def test_version_8_is_asked_by_both_queries(play, problem):
