@@ -47,7 +47,7 @@ COPYING = [
     *(called(getattr(cells, name)) for name in dir(cells) if name.startswith("CudnnCompatible")),
     *(getattr(saveable, name)(1, 3, 2) for name in CONVERTERS if hasattr(saveable, name)),
     saveable.RNNParamsSaveable(OP, OP.params_to_canonical, OP.canonical_to_params, PARAMS),
-    testing.PermutedLayoutEngine(1),
+    testing.LayoutEngine(OP.layout()),
 ]  # fmt: skip
 REFUSING = {
     ops.Plan: "the op", ops.Graph: "the op", layers.LayerGraph: "the op", ops.Forward: "its results",

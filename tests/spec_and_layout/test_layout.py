@@ -76,7 +76,7 @@ def _changed(place, **changes):
         (arithmetic_layout(RNNSpec("gru", 1, 3, 2)).regions[::-1], "is not in canonical order: all weights, then"),
         ([_region(0, 2, 1), _region(2, 2, 0)], "is not in canonical order"),
         ([_region(0, 2, 1), _region(2, 2, 1)], "is there twice"),
-        (_changed(0, kind="wieght"), "has a kind, a gate or a num_dirs that no RNN has"),
+        (_changed(0, kind="weights"), "has a kind, a gate or a num_dirs that no RNN has"),
         (_changed(0, gate="input gate"), "has a kind, a gate or a num_dirs that no RNN has"),
         (_changed(0, shape=(-3, -2)), "a number that is not an integer from 0"),
         (_changed(0, shape=(3.0, 2)), "a number that is not an integer from 0"),
