@@ -22,7 +22,7 @@ from pycudnnrnn._libcudnn_abi import NEVER
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn.errors import version_text
 from pycudnnrnn.layers import RNNLayer
-from tests.api.public_api import modules
+from tests.api.public_api import modules, public_names
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 
@@ -171,7 +171,7 @@ def _in_order(name: str, module: Any) -> list[str]:
     Then what its private modules define, in alphabetical order, a base class first.
     """
     defined = list(vars(module))
-    values = {own: getattr(module, own) for own in module.__all__ if _is_explained_in(name, getattr(module, own))}
+    values = {own: getattr(module, own) for own in public_names(module) if _is_explained_in(name, getattr(module, own))}
     bases = {base for value in values.values() if inspect.isclass(value) for base in value.__mro__[1:]}
 
     def place(own: str) -> tuple[Any, ...]:
@@ -313,7 +313,7 @@ def public_classes() -> dict[type, str]:
     """Return the name of the page's entry of each public class."""
     found: dict[type, str] = {}
     for name, module in modules():
-        for own in module.__all__:
+        for own in public_names(module):
             value = getattr(module, own)
             if inspect.isclass(value) and _is_explained_in(name, value):
                 found.setdefault(value, f"{name}.{own}")

@@ -57,12 +57,16 @@ def test_what_needs_an_extra_is_reached_by_name_and_loads_it_only_then():
 import sys
 import pycudnnrnn
 from pycudnnrnn import *
-from pycudnnrnn import interop
-print(sorted({"torch", "jax", "matplotlib"} & sys.modules.keys()), dir(interop))
+from pycudnnrnn import interop, testing
+from pycudnnrnn.testing import *
+print(sorted({"torch", "jax", "matplotlib", "hypothesis"} & sys.modules.keys()), dir(interop))
 print(callable(pycudnnrnn.plot.draw_layout), callable(interop.jax.rnn), "torch" in sys.modules)
+print(callable(testing.strategies.specs), callable(testing.ConverterTests))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("[] ['jax', 'torch']\nTrue True False\n", "")
+    assert (done.stdout, done.stderr) == ("[] ['jax', 'torch']\nTrue True False\nTrue True\n", "")
+    with pytest.raises(AttributeError, match=r"module 'pycudnnrnn\.testing' has no attribute 'strategy'"):
+        pycudnnrnn.testing.strategy  # noqa: B018
     with pytest.raises(AttributeError, match=r"module 'pycudnnrnn\.interop' has no attribute 'keras'"):
         pycudnnrnn.interop.keras  # noqa: B018
 
