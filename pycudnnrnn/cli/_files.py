@@ -19,7 +19,7 @@ from pycudnnrnn import _atomic, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._checks import needs
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _models, _paths
+from pycudnnrnn.checkpoint import _bundle, _models, _paths, _saved_files
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert import _torch_cells
 from pycudnnrnn.convert._cells import Stack
@@ -39,6 +39,9 @@ _TORCH_AT_LEAST: Final = (2, 10)
 
 INDEX: Final = ".index"
 """The suffix by which a TensorFlow checkpoint is named, which is several files."""
+
+FORMAT_OF_A_CHECKPOINT: Final = {INDEX: _saved_files.TENSORFLOW, ".safetensors": _saved_files.SAFETENSORS}
+"""The formats of a `Saver` by suffix: their names are checked, so that one name is one checkpoint."""
 
 ONNX_MAX: Final = 2**31 - 1
 """Most bytes of an ONNX model: protobuf's own limit."""
@@ -166,6 +169,8 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
     try:
         if FILE_FORMATS[format_of].framework == "keras":
             keras_files.check_name(path)
+        if format_of in FORMAT_OF_A_CHECKPOINT:
+            _saved_files.check_name(_prefix(path), FORMAT_OF_A_CHECKPOINT[format_of])
         files = [path] if format_of != INDEX else _bundle.files(_prefix(path))
         taken = [file for file in files if _atomic.check_target(file)]
     except (OSError, PycudnnrnnError) as error:

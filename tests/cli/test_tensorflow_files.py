@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pycudnnrnn import checkpoint, convert
+from pycudnnrnn import checkpoint, convert, ops
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.bundles import write_bundle
 from tests.helpers.oracles import equal_dicts, random_canonical
@@ -114,3 +114,18 @@ def test_a_checkpoint_of_kerass_variables_is_read_as_keras(run, tmp_path):
 def test_a_checkpoint_is_of_no_other_framework(run, arrays):
     assert run("convert", "model.ckpt-7", "m.pt", "--from", "pytorch")[0] == 2
     assert run("convert", "model.ckpt-7.index", "m.index", "--to", "keras")[0] == 2
+
+
+def test_convert_writes_no_second_checkpoint_of_a_name(run, tmp_path):
+    """Neither with --force: nobody could read the two by their name."""
+    op = ops.CudnnGRU(1, 3, 2)
+    checkpoint.save(tmp_path / "a.safetensors", op, op.init_params(seed=1))
+    before = sorted(tmp_path.iterdir())
+    for target in ("a.safetensors.index", "b.safetensors"):
+        if target[0] == "b":
+            (tmp_path / "b.safetensors.index").touch()
+            before = sorted(tmp_path.iterdir())
+        status, _, error = run("convert", "a.safetensors", target, "--to", "tensorflow", "--force")
+        assert status == 2
+        assert "one name is one checkpoint" in error
+        assert sorted(tmp_path.iterdir()) == before
