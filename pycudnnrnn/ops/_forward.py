@@ -43,7 +43,7 @@ class Gradients(Generic[ArrayT]):
     input: ArrayT
     input_h: ArrayT
     input_c: ArrayT | Any
-    params: Any | None = None
+    params: Any = None
 
     _shown: ClassVar[tuple[str, ...]] = ("input", "input_h", "input_c", "params")
 

@@ -90,12 +90,14 @@ def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch, o
 
 
 @pytest.mark.parametrize("block", list(blocks(ROOT / "README.md")), ids=lambda block: f"line {block.line}")
-def test_each_block_of_the_readme_runs_by_itself(block, tmp_path, monkeypatch):
+def test_each_block_of_the_readme_runs_by_itself_and_prints_what_is_beside_it(block, tmp_path, monkeypatch, capsys):
     """A reader copies the one that they need."""
     if block.language == "python":
         monkeypatch.chdir(tmp_path)
         files_to_read(block.page, tmp_path)
         exec(block.compile(), {"__name__": "page"})
+        shown = re.findall(r"^print\(.*\)  # (.*)$", block.code, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == shown
 
 
 @with_blocks("console")
