@@ -133,7 +133,9 @@ def count_arrays(arrays: Any) -> int:
     return hasattr(arrays, "shape")
 
 
-def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any, options: dict[str, Any]) -> bytes | None:
+def image(
+    format_of: str, framework: str, arrays: dict[str, Any], model: Any, options: dict[str, Any] | None = None
+) -> bytes | None:
     """Return the bytes of a file, or None for a TensorFlow checkpoint.
 
     `model` is the `Canonical` from which a .onnx file is made, with `options`.
@@ -142,7 +144,7 @@ def image(format_of: str, framework: str, arrays: dict[str, Any], model: Any, op
         PycudnnrnnError: the format cannot hold this framework's arrays, or needs a package that is not installed.
     """
     made = FILE_FORMATS[format_of].image
-    return made and made(arrays, framework, model, options)
+    return made and made(arrays, framework, model, options or {})
 
 
 def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:

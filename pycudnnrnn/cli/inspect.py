@@ -69,7 +69,7 @@ def inspect(file: Path, as_json: bool) -> None:
     counts = f"{elements:,} elements ({sum(found.non_finite.values()):,} not finite), {nbytes:,} bytes"
     out.say(f"{len(rows)} tensors, {counts}")
     for stack in _stacks_in(found):
-        out.say(f"  {_chosen_by(stack)}: {stack.described()}")
+        out.say(f"  -s {stack.option()}: {stack.described()}")
 
 
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
@@ -92,7 +92,7 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
     out = console()
     out.say(f"{file}: {framework}")
     for stack in stacks:
-        out.say(f"  {_chosen_by(stack)}: {stack.described()}")
+        out.say(f"  -s {stack.option()}: {stack.described()}")
     what = "nodes" if framework == "onnx" else "arrays"
     out.say(f"{len(stacks)} RNNs, {others} other {what}")
     return True
@@ -105,10 +105,6 @@ def _stacks_in(found: checkpoint.Inspection) -> list[Stack]:
         return []
     frameworks = [recorded] if recorded else ["pytorch", "keras"]
     return [stack for name in frameworks if name in STACKS for stack in STACKS[name](found.tensors)]
-
-
-def _chosen_by(stack: Stack) -> str:
-    return " ".join(f"-s {key}={','.join(v) if isinstance(v, list) else v}" for key, v in stack.keywords.items())
 
 
 def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:

@@ -49,6 +49,11 @@ class Stack(NamedTuple):
         options = ", ".join(f"{key}={value!r}" for key, value in self.keywords.items())
         return f"{options} ({self.described()})"
 
+    def option(self) -> str:
+        """Return the keywords as the command line takes them."""
+        values = {key: ",".join(value) if isinstance(value, list) else value for key, value in self.keywords.items()}
+        return " -s ".join(f"{key}={value}" for key, value in values.items())
+
     def described(self) -> str:
         """Return the kind and the sizes in words."""
         several = f", {self.num_layers} layers" if self.num_layers > 1 else ""
@@ -170,6 +175,7 @@ def unclear(framework: str, what: str, why: str, stacks: Iterable[Stack]) -> Con
     """Return the error of a choice that the caller has to make. Its text lists what there is to choose."""
     listed = list(stacks)
     there = f"; choose one: {some([str(stack) for stack in listed], str)}" if listed else ""
+    there += f"; -s {listed[0].option()} on the command line" if listed else ""
     there += ", or list the layers of one from the bottom: layers=[...]" if len(listed) > 1 else ""
     return ConvertError(framework, what, why + there, tuple(stack.keywords for stack in listed if stack.certain))
 

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -362,6 +363,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),
         (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, layers, nonlinearity"),
         (["model.pt", "m.onnx", "-t", "prefix"], 2, "KEY=VALUE"),
+        (["k.weights.h5", "m.pt", "-s", "prefix=lstm"], 2, "got 'prefix=lstm'; layers=lstm chooses a layer"),
         (["--help"], 0, "Nothing in a file is run"),
         (["--help"], 0, "pytorch: -s prefix, layers, nonlinearity; -t prefix tensorflow: -s prefix, "),
         (["--help"], 0, "onnx: -s nodes; -t batch_first, states, sequence_lens"),
@@ -371,6 +373,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, text):
+    Path("k.weights.h5").touch()
     found, out, err = run(*arguments)
     assert found == code
     assert text in " ".join((out + err).split())

@@ -40,7 +40,7 @@ class TestPytorch(OurConverter):
     models = double()
 
     def reading(self, spec):
-        return {"nonlinearity": "relu"} if spec.mode == "rnn_relu" else {}
+        return {"nonlinearity": spec.mode.removeprefix("rnn_")} if spec.mode.startswith("rnn") else {}
 
     def run_mine(self, spec, mine, x, hx, cx):
         need("torch")

@@ -179,7 +179,8 @@ def test_what_cannot_be_read_is_named(arrays, keywords, text):
 def test_what_only_has_the_shapes_of_a_cell_is_offered_only_if_there_is_nothing_else():
     dense = {"dense/kernel": np.ones((64, 16)), "dense/bias": np.ones(16)}
     with pytest.raises(
-        ConvertError, match=r"choose one: prefix='dense/' \(dense 60 -> 4, float64, a cell by its shapes alone\)$"
+        ConvertError,
+        match=r"prefix='dense/' \(dense 60 -> 4, float64, a cell by its shapes alone\); -s prefix=dense/ on",
     ) as caught:
         convert.tensorflow.to_canonical(dense)
     assert not caught.value.choices, "the command does not take it by itself"
@@ -187,7 +188,7 @@ def test_what_only_has_the_shapes_of_a_cell_is_offered_only_if_there_is_nothing_
     assert convert.tensorflow.to_canonical(bare, forget_bias=0).spec.num_units == 4, "for the caller it is a cell"
     with pytest.warns(UserWarning, match="left out, because no cell has them: 'bias', 'kernel'"):
         assert convert.tensorflow.to_canonical(bare | LSTM, forget_bias=0).spec.num_units == U
-    with pytest.raises(ConvertError, match=r"choose one: prefix='' \(lstm_cell 5 -> 6, float64\)$"):
+    with pytest.raises(ConvertError, match=r"choose one: prefix='' \(lstm_cell 5 -> 6, float64\); -s prefix= on the"):
         convert.tensorflow.to_canonical(dense | LSTM, prefix="x")
 
 

@@ -220,7 +220,9 @@ def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = 
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or key not in known:
-            raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {', '.join(known) or 'none'}, got {option!r}")
+            hint = f"; layers={value} chooses a layer" if key in {"prefix", "layer"} and "layers" in known else ""
+            keys = ", ".join(known) or "none"
+            raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {keys}, got {option!r}{hint}")
         found[key] = value_of(str(known[key]), value)
     missing = [n for n, p in keywords.items() if p.default is p.empty and n not in found]
     if missing:
