@@ -17,31 +17,45 @@ long as they are kept (`_torch_chains`), for activation checkpointing, which run
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
+import types
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines import DropoutState, Engine, EnginePlan, engine_for
+from pycudnnrnn.engines import DropoutState, EnginePlan, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
-from pycudnnrnn.interop._torch_call import Arguments
+from pycudnnrnn.interop._torch_call import Arguments, new_algo
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
+from pycudnnrnn.interop._torch_weights import Params, parts_on, split
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig
 from pycudnnrnn.spec import TIME_MAX, DType
 
 SEEDS: Final = 2**63 - 1
 """The number of dropout seeds to draw from: those of an int64."""
 
+DTYPES: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+"""The dtypes that an RNN can have."""
+
+ARRAYS_MAX: Final = 64
+"""Most arrays over params buffers that are remembered: making one takes as long as a few kernels of one step."""
+
+PLANS_MAX: Final = 64
+"""Most kinds of calls whose plan is remembered."""
+
 _ARGUMENTS: Final = (
-    "Tensor x, Tensor? batch_sizes, Tensor? hx, Tensor? cx, Tensor params, Tensor? seed, str spec, float dropout, "
-    "bool batch_first"
+    "Tensor x, Tensor? batch_sizes, Tensor? hx, Tensor? cx, Tensor? seed, str spec, float dropout, Tensor[] weights"
 )
-"""x: [T, B, I] (or [B, T, I]); with batch_sizes, a PackedSequence's data [rows, I], and then hx must be given.
-batch_sizes and seed are int64 on the CPU. dropout is this call's: 0 in evaluation, and with one layer."""
+"""x: [T, B, I]; with batch_sizes, a PackedSequence's data [rows, I], and then hx must be given. batch_sizes and seed
+are int64 on the CPU. dropout is this call's: 0 in evaluation, and with one layer. Weights are in torch's order; the
+call runs in the dtype of x, so they are copied if theirs is another one."""
 
 _TAGS: Final = tuple(
     getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "cudagraph_unsafe") if hasattr(torch.Tag, name)
@@ -67,58 +81,65 @@ def _refuse_backward(*_: Any) -> Any:
     raise EngineError("backward through an operator by itself: interop.torch's modules have the gradients")
 
 
-@_operator("rnn", f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve)")
-def rnn(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    """Run an RNN. The reserve is empty if it is not kept."""
+@_operator("rnn", f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve, Tensor algo)")
+def rnn(*arguments: Any) -> tuple[Any, ...]:
+    """Run an RNN.
+
+    The reserve is empty if it is not kept. `algo` is one byte on the CPU, which the backward needs: 1 if cuDNN refused
+    torch's algorithm, and the standard one wrote the reserve.
+    """
     *rest, keep = arguments
     call = Arguments(*rest)
-    engine = engine_for(str(call.x.device))
+    x, engine, params = call.x, call.engine, call.places.join(call.weights, call.x.dtype)
     if engine.name != "numpy":
-        return _torch_cudnn.forward(call, keep=keep) or _forward_by_ops(call, engine.name, keep=keep)
-    x, plan = call.x, _plan(engine, call, keep=keep)
-    y, hy, cy = call.empty_results(x)
+        return _torch_cudnn.forward(call, params, keep=keep) or _forward_by_ops(call, engine.name, keep=keep)
+    plan = _plan(call, keep=keep)
+    y, hy, cy = call.empty_results()
     reserve = x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
     arrays = {
-        "params": _array(call.params), "x": _array(x), "hx": _array(call.hx), "cx": _array(call.cx),
+        "params": _params_array(call, params), "x": _array(x), "hx": _array(call.hx), "cx": _array(call.cx),
         "y": _array(y), "hy": _array(hy), "cy": _array(cy) if call.spec.has_cell_state else None,
         "reserve": _array(reserve),
     }  # fmt: skip
     plan.run(FORWARD, arrays, ())
-    return y, hy, cy, reserve
+    return y, hy, cy, reserve, new_algo()
 
 
 @torch.library.register_fake("pycudnnrnn::rnn", lib=_library)  # type: ignore[untyped-decorator]
-def _(*arguments: Any) -> tuple[Any, Any, Any, Any]:
+def _(*arguments: Any) -> tuple[Any, ...]:
     call, keep = Arguments(*arguments[:-1]), arguments[-1]
-    y, hy, cy = call.empty_results(call.x)
-    return y, hy, cy, call.x.new_empty(_reserve_nbytes(call) if keep else 0, dtype=torch.uint8)
+    for weight in call.weights:
+        if weight.device != call.x.device:  # torch also comes here if only one tensor is on "meta"
+            raise TorchArgumentError("weights", f"{call.x.device}, the input's", weight.device, aspect="device")
+    reserve = call.x.new_empty(_reserve_nbytes(call) if keep else 0, dtype=torch.uint8)
+    return *call.empty_results(), reserve, new_algo()
 
 
 @_operator(
     "rnn_backward",
-    f"(Tensor? dy, Tensor? dhy, Tensor? dcy, Tensor? y, Tensor reserve, {_ARGUMENTS}, bool params_too) -> "
+    f"(Tensor? dy, Tensor? dhy, Tensor? dcy, Tensor? y, Tensor reserve, Tensor algo, {_ARGUMENTS}, bool params_too) -> "
     "(Tensor dx, Tensor dhx, Tensor dcx, Tensor dparams)",
 )
 def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the gradients of x, hx, cx and params; those not given or not wanted are empty.
+    """Return the gradients of x, hx, cx and the params buffer; those not given or not requested are empty.
 
     A gradient of a result that is None counts as zeros.
     """
-    dy, dhy, dcy, y, reserve, *rest, params_too = arguments
+    dy, dhy, dcy, y, reserve, algo, *rest, params_too = arguments
     call = Arguments(*rest)
-    engine = engine_for(str(call.x.device))
-    if engine.name != "numpy":
-        batch = _torch_cudnn.batch_of(call, training=True)
-        if batch is not None:
-            dy, dhy, dcy = call.upstream(dy, dhy, dcy)
-            return batch.backward(call, dy, dhy, dcy, y, reserve, params_too=params_too)
-        dx, dhx, dcx, d_params = call.empty_gradients(call.x, params_too=params_too)
-        return dx, dhx, dcx, d_params.zero_()  # a batch without sequences: no other forward keeps a reserve
-    plan = _plan(engine, call, keep=True)
-    dx, dhx, dcx, d_params = call.empty_gradients(call.x, params_too=params_too)
+    params = call.places.join(call.weights, call.x.dtype)
+    dx, dhx, dcx, d_params = gradients = call.empty_gradients(params_too=params_too)
+    if call.engine.name != "numpy":
+        batch = _torch_cudnn.batch_of(call, training=True, standard=bool(algo))
+        if batch is None:  # a batch without sequences: no other forward keeps a reserve
+            d_params.zero_()
+        else:
+            batch.backward(call, params, call.upstream(dy, dhy, dcy), y, reserve, gradients)
+        return dx, dhx, dcx, d_params
+    plan = _plan(call, keep=True)
     kept = _array(reserve.clone())
     arrays = {
-        "params": _array(call.params), "dy": _array(dy), "dhy": _array(dhy),
+        "params": _params_array(call, params), "dy": _array(dy), "dhy": _array(dhy),
         "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
         "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
         "reserve": kept,
@@ -131,16 +152,17 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
 
 @torch.library.register_fake("pycudnnrnn::rnn_backward", lib=_library)  # type: ignore[untyped-decorator]
 def _(*arguments: Any) -> tuple[Any, ...]:
-    call = Arguments(*arguments[5:-1])
-    return tuple(call.empty_gradients(call.x, params_too=arguments[-1]))
+    call = Arguments(*arguments[6:-1])
+    return tuple(call.empty_gradients(params_too=arguments[-1]))
 
 
 def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
-    """Run the forward operator, with its gradient, and return y, hy and cy."""
-    if torch.compiler.is_compiling() or _is_transformed():
-        y, hy, cy, _ = _Transformable.apply(*arguments)
-        return y, hy, cy
-    return _Eager.apply(*arguments)  # type: ignore[no-any-return]
+    """Run the forward operator, with its gradient, and return y, hy and cy.
+
+    The arguments are the operator's, with the weights last and one by one: autograd does not look into a list.
+    """
+    function = _Transformable if torch.compiler.is_compiling() or _is_transformed() else _Eager
+    return function.apply(*arguments)[:3]  # type: ignore[no-any-return]
 
 
 _is_transformed: Final = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)  # noqa: SLF001
@@ -163,17 +185,18 @@ class _Eager(torch.autograd.Function):  # type: ignore[misc]  # torch's types ar
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Any:
         with _below_autograd():
-            y, hy, cy, reserve = rnn(*arguments)
-        _set_up(ctx, arguments, y, reserve)
+            results = _run(*arguments)
+        _set_up(ctx, arguments, results)
         ctx.set_materialize_grads(False)
-        return y, hy, cy
+        return results[:3]
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors  # this may run the forward again, with autograd: activation checkpointing
         if torch.is_grad_enabled():
-            return _gradients(ctx, _Backward.apply, upstream)
+            return _gradients(ctx, _Backward.apply, upstream, saved)
         with _below_autograd():
-            return _gradients(ctx, rnn_backward, upstream)
+            return _gradients(ctx, rnn_backward, upstream, saved)
 
 
 class _Transformable(torch.autograd.Function):  # type: ignore[misc]
@@ -184,41 +207,48 @@ class _Transformable(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(  # no *args: a compiler counts the arguments to find out whether the first one is a context
-        x: Any, batch_sizes: Any, hx: Any, cx: Any, params: Any, seed: Any,
-        spec_json: str, dropout: float, batch_first: bool, keep_reserve: bool,
-    ) -> Any:  # fmt: skip
-        return rnn(x, batch_sizes, hx, cx, params, seed, spec_json, dropout, batch_first, keep_reserve)
+    def forward(x: Any, *arguments: Any) -> Any:
+        return _run(x, *arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        y, _, _, reserve = output
-        ctx.mark_non_differentiable(reserve)
-        _set_up(ctx, inputs, y, reserve)
+        ctx.mark_non_differentiable(*output[3:])
+        _set_up(ctx, inputs, output)
 
     @staticmethod
-    def backward(ctx: Any, dy: Any, dhy: Any, dcy: Any, _: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
         # A compiler does not trace a function in a function's backward, and raises its own error for double backward.
         run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
-        return _gradients(ctx, run, (dy, dhy, dcy))
+        return _gradients(ctx, run, upstream[:3], ctx.saved_tensors)
 
     vmap = staticmethod(_refuse_vmap)
 
 
-def _set_up(ctx: Any, arguments: tuple[Any, ...], y: Any, reserve: Any) -> None:
+def _run(*arguments: Any) -> tuple[Any, ...]:
+    """Run the forward operator, on the arguments of `differentiable`."""
+    *call, keep = arguments[:_WEIGHTS]
+    return rnn(*call, arguments[_WEIGHTS:], keep)  # type: ignore[no-any-return]
+
+
+def _set_up(ctx: Any, arguments: tuple[Any, ...], results: tuple[Any, ...]) -> None:
     """Keep the tensors for a backward. cuDNN's backward reads the output again, so autograd must see changes to it."""
-    *tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, _ = arguments
+    *tensors, ctx.spec_json, ctx.dropout, _ = arguments[:_WEIGHTS]
+    y, _, _, reserve, algo = results
     y = None if _reads_no_output(str(y.device)) else y
-    ctx.save_for_backward(y, reserve, *tensors)
+    ctx.save_for_backward(y, reserve, algo, *tensors, *arguments[_WEIGHTS:])
 
 
-def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    wanted = ctx.needs_input_grad
-    dx, dhx, dcx, d_params = run(
-        *upstream, *ctx.saved_tensors, ctx.spec_json, ctx.dropout, ctx.batch_first, wanted[_PARAMS]
-    )
-    gradients = dx, None, dhx, dcx, d_params, *[None] * 5
-    return tuple(g if is_wanted else None for g, is_wanted in zip(gradients, wanted, strict=True))
+def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the gradient of each argument. Those of the weights are views of one buffer."""
+    requested, weights = ctx.needs_input_grad, saved[_SAVED:]
+    params_too = any(requested[_WEIGHTS:])
+    dx, dhx, dcx, d_params = run(*upstream, *saved[:_SAVED], ctx.spec_json, ctx.dropout, weights, params_too)
+    gradients = [dx, None, dhx, dcx, None, None, None, None]
+    if params_too:
+        if weights[0].dtype is not d_params.dtype:  # under autocast
+            d_params = d_params.to(weights[0].dtype)
+        gradients += split(d_params, parts_on(str(dx.device), ctx.spec_json, dx.dtype))
+    return tuple([g if is_requested else None for g, is_requested in itertools.zip_longest(gradients, requested)])
 
 
 class _Backward(torch.autograd.Function):  # type: ignore[misc]
@@ -239,14 +269,26 @@ class _Backward(torch.autograd.Function):  # type: ignore[misc]
     vmap = staticmethod(_refuse_vmap)
 
 
-_PARAMS: Final = 4
-"""The place of params among the operator's inputs."""
+_WEIGHTS: Final = 8
+"""The place of the first weight among the arguments of `differentiable`."""
+
+_SAVED: Final = 8
+"""Its place among the tensors that are saved for a backward."""
 
 
-def _plan(engine: Engine, call: Arguments, *, keep: bool) -> EnginePlan:
+def _plan(call: Arguments, *, keep: bool) -> EnginePlan:
     """Return the plan that runs a call on the NumPy engine, on arrays over the tensors' memory."""
-    dropout = None if call.seed is None else engine.dropout(call.spec, DropoutState(engine.name, int(call.seed)))
-    return engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))
+    engine: Any = call.engine
+    if call.seed is None:
+        return _plan_without_dropout(engine, CallConfig(call.spec, call.schedule, keep))
+    dropout = engine.dropout(call.spec, DropoutState(engine.name, int(call.seed)))
+    return engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(maxsize=PLANS_MAX)
+def _plan_without_dropout(engine: Any, config: CallConfig) -> EnginePlan:
+    plan: EnginePlan = engine.plan(config)
+    return plan
 
 
 def _array(tensor: Any) -> Any:
@@ -258,7 +300,18 @@ def _array(tensor: Any) -> Any:
     return tensor.numpy(force=True)  # of a tensor that requires a gradient, too; on the CPU nothing is copied
 
 
-def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, Any, Any, Any]:
+def _params_array(call: Arguments, params: Params) -> Any:
+    return _array_at(params.address, call.places.size, call.spec.dtype.numpy)
+
+
+@functools.lru_cache(maxsize=ARRAYS_MAX)
+def _array_at(address: int, size: int, dtype: np.dtype[Any]) -> Any:
+    """Return the NumPy array over a params buffer, whose memory the caller keeps alive while the array is read."""
+    memory = {"version": 3, "data": (address, False), "shape": (size,), "typestr": f"|V{dtype.itemsize}"}
+    return np.asarray(types.SimpleNamespace(__array_interface__=memory)).view(dtype)
+
+
+def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, ...]:
     """Run a forward on cuDNN that one native call cannot run: more steps, or no sequences. No reserve is kept.
 
     Raises:
@@ -275,15 +328,14 @@ def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, A
     if schedule.packed:
         x, lengths = pad_packed_sequence(PackedSequence(x, call.batch_sizes))
     hx, cx = (None if state is None else state.detach() for state in (call.hx, call.cx))
+    params = call.places.copy(call.weights, x.dtype)
     found = op.run(
-        x, hx, cx, call.params.detach().contiguous(), call.seed is not None,
-        sequence_lengths=schedule.lengths, time_major=call.time_major,
-        keep_reserve=False,
-    )  # fmt: skip
+        x, hx, cx, params, call.seed is not None, sequence_lengths=schedule.lengths, time_major=True, keep_reserve=False
+    )
     results = found.output, found.output_h, found.output_c
     y, hy, cy = (x.new_empty(0) if result is None else result.contiguous() for result in results)
     y = pack_padded_sequence(y, lengths).data if schedule.packed else y
-    return y, hy, cy, x.new_empty(0, dtype=torch.uint8)
+    return y, hy, cy, x.new_empty(0, dtype=torch.uint8), new_algo()
 
 
 def _reserve_nbytes(call: Arguments) -> Any:
