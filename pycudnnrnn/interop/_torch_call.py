@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 
-from pycudnnrnn._recent import Recent
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.interop._torch_weights import engine_on, places_of, spec_of
+from pycudnnrnn.interop._torch_weights import KNOWN_MAX, engine_on, places_of, spec_of
 from pycudnnrnn.passes import UPSTREAM, shapes
 from pycudnnrnn.schedule import Schedule
-
-SCHEDULES_MAX: Final = 64
-"""Most sets of batch sizes, and most sizes of padded batches, whose steps are kept."""
-
-
-_schedules: Recent[Schedule] = Recent(SCHEDULES_MAX)
 
 
 class Arguments:
@@ -73,23 +66,29 @@ class Arguments:
         sizes, (T, B) = self.batch_sizes, self.size
         if sizes is None:
             return _padded(T, B)
-        key = sizes.dtype, sizes.numpy().tobytes(), B, len(self.x)
-        return _schedules.get(key) or _schedules.keep(key, self._schedule_of_packed(T, B))
-
-    def _schedule_of_packed(self, T: int, B: int) -> Schedule:
-        """Return the steps of packed data, from the number of sequences at each step."""
-        running = self.batch_sizes.tolist()
-        falling = [B, *running, min(B, 1)]  # a step without sequences does not count
-        if running[:1] != falling[:1] or sum(running) != len(self.x) or falling != sorted(falling, reverse=True):
-            expected = f"positive numbers that do not rise, from B={B} on, {len(self.x)} in all"
-            raise TorchArgumentError("batch_sizes", expected, running[:8])
-        lengths = tuple((np.array(running)[:, None] > np.arange(B)).sum(axis=0).tolist())
-        return Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
+        if sizes.dim() != 1 or sizes.dtype != torch.int64:
+            raise TorchArgumentError(
+                "batch_sizes", "int64 numbers, one per step", f"{tuple(sizes.shape)} of {sizes.dtype}"
+            )
+        return _packed(T, B, len(self.x), sizes.numpy().tobytes())
 
 
-@functools.lru_cache(maxsize=SCHEDULES_MAX)
+@functools.lru_cache(maxsize=KNOWN_MAX)
 def _padded(T: int, B: int) -> Schedule:
     return Schedule(T, B)
+
+
+@functools.lru_cache(maxsize=KNOWN_MAX)
+def _packed(T: int, B: int, rows: int, batch_sizes: bytes) -> Schedule:
+    """Return the steps of packed data, from the number of sequences at each step."""
+    running = np.frombuffer(batch_sizes, np.int64)
+    falling = [B, *running.tolist(), min(B, 1)]  # a step without sequences does not count
+    if falling[1:2] != [B] or running.sum() != rows or falling != sorted(falling, reverse=True):
+        raise TorchArgumentError(
+            "batch_sizes", f"positive numbers that do not rise, from B={B} on, {rows} in all", falling[1:9]
+        )
+    lengths = tuple((running[:, None] > np.arange(B)).sum(axis=0).tolist())
+    return Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
 
 
 def new_algo(*, standard: bool = False) -> Any:

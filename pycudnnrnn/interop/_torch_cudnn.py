@@ -95,7 +95,6 @@ class Batch:
         native, given = self._native, _inputs(call)
         given |= {name: _aligned(tensor) for name, tensor in others.items()}
         given |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, native.workspace_nbytes)}
-        gradients[-1].zero_()  # cuDNN adds to the present values
         results = dict(zip((*passes.GRADIENTS, "d_params"), gradients, strict=True))
         native.backward(_stream(call.x.device), call.schedule, _at(params, given | results))
 
@@ -125,21 +124,19 @@ def _as_torch(
 _batches: Recent[Batch] = Recent(BATCHES_MAX)
 
 
-def batch_of(call: Arguments, *, training: bool, standard: bool | None = None) -> Batch | None:
-    """Return the object that runs a call on cuDNN; None if another engine runs it, or not exactly one native call.
+def _batch_of(call: Arguments, *, training: bool, standard: bool | None = None) -> Batch:
+    """Return the object that runs a call. The tensors may be fake: a compiler asks for sizes only.
 
     `standard` says whether the standard algorithm runs it, in place of torch's. None: as the last time, if cuDNN did
-    not support torch's algorithm for this kind of call then, or has another layout for it. The tensors may be fake: a
-    compiler asks for sizes only.
+    not support torch's algorithm for this kind of call then, or has another layout for it.
     """
-    engine = call.engine
-    if engine is None or engine.name != "cudnn" or (call.batch_sizes is None and call.x.dim() != 3):
-        return None
-    T, B = map(int, call.size)
+    engine, (T, B) = call.engine, map(int, call.size)
+    if T > TIME_MAX:
+        raise rules.TorchArgumentError("input", f"at most {TIME_MAX} steps on CUDA, cuDNN's limit", T, aspect="length")
     drops, packed, tf32 = call.seed is not None, call.batch_sizes is not None, _precision.fp32_precision == "tf32"
     key = engine, call.spec, T, B, packed, drops, training, tf32
     batch = _batches.get((key, standard))
-    if batch is None and 0 < T <= TIME_MAX and B:
+    if batch is None:
         make = functools.partial(Batch, engine, call, T, B, training=training or drops, tf32=tf32)
         try:
             batch = make(standard=bool(standard))
@@ -152,21 +149,35 @@ def batch_of(call: Arguments, *, training: bool, standard: bool | None = None) -
     return batch
 
 
-def forward(call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...] | None:
-    """Run a forward on cuDNN, see `Batch.forward`. Return None where `batch_of` does.
+def forward(call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:
+    """Run a forward, see `Batch.forward`. A batch without sequences makes no native call.
 
     cuDNN may report only now that it does not support an algorithm. Then the standard one runs.
     """
-    batch = batch_of(call, training=keep)
-    if batch is None:
-        return None
+    if not call.size[1]:
+        return *call.empty_results(), _bytes(call.x, 0), new_algo()
+    batch = _batch_of(call, training=keep)
     try:
         return batch.forward(call, params, keep=keep)
     except CudnnError as error:
         if batch.standard or not _is_refusal(error):
             raise
-    batch = batch_of(call, training=keep, standard=True)
-    return None if batch is None else batch.forward(call, params, keep=keep)
+    return _batch_of(call, training=keep, standard=True).forward(call, params, keep=keep)
+
+
+def backward(
+    call: Arguments, params: Params, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any], *, standard: bool
+) -> None:
+    """Write the gradients of x, hx, cx and params, by the algorithm that wrote the reserve."""
+    gradients[-1].zero_()  # cuDNN adds to the present values
+    if call.size[1]:
+        batch = _batch_of(call, training=True, standard=standard)
+        batch.backward(call, params, upstream, y, reserve, gradients)
+
+
+def reserve_nbytes(call: Arguments) -> int:
+    """Return the bytes of the reserve that a forward keeps."""
+    return _batch_of(call, training=True).reserve_nbytes if call.size[1] else 0
 
 
 def algorithms() -> set[tuple[str, str]]:

@@ -1,8 +1,7 @@
 """The RNN as two torch operators, `pycudnnrnn::rnn` and `pycudnnrnn::rnn_backward`, and the functions that join them.
 
 Eager code, `torch.compile`, `torch.export` and `torch.func` all use these operators. On the CPU they call the NumPy
-engine, on arrays over the tensors' memory. On CUDA they pass the tensors' addresses to cuDNN (`_torch_cudnn`). Only a
-forward that does not take exactly one native call runs by ops there.
+engine, on arrays over the tensors' memory. On CUDA they pass the tensors' addresses to cuDNN (`_torch_cudnn`).
 
 An operator can return only tensors, so the reserve is a uint8 tensor, which autograd keeps and frees like any other. A
 forward that will not be differentiated keeps none. The backward works on a copy, so that it does not change its
@@ -25,30 +24,22 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, EnginePlan, engine_for
 from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_call import Arguments, new_algo
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.interop._torch_weights import Params, parts_on, split
+from pycudnnrnn.interop._torch_weights import KNOWN_MAX, Params, parts_on, split
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig
-from pycudnnrnn.spec import TIME_MAX, DType
+from pycudnnrnn.spec import DType
 
 SEEDS: Final = 2**63 - 1
 """The number of dropout seeds to draw from: those of an int64."""
 
 DTYPES: Final = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 """The dtypes that an RNN can have."""
-
-ARRAYS_MAX: Final = 64
-"""Most arrays over params buffers that are remembered: making one takes as long as a few kernels of one step."""
-
-PLANS_MAX: Final = 64
-"""Most kinds of calls whose plan is remembered."""
 
 _ARGUMENTS: Final = (
     "Tensor x, Tensor? batch_sizes, Tensor? hx, Tensor? cx, Tensor? seed, str spec, float dropout, Tensor[] weights"
@@ -92,7 +83,7 @@ def rnn(*arguments: Any) -> tuple[Any, ...]:
     call = Arguments(*rest)
     x, engine, params = call.x, call.engine, call.places.join(call.weights, call.x.dtype)
     if engine.name != "numpy":
-        return _torch_cudnn.forward(call, params, keep=keep) or _forward_by_ops(call, engine.name, keep=keep)
+        return _torch_cudnn.forward(call, params, keep=keep)
     plan = _plan(call, keep=keep)
     y, hy, cy = call.empty_results()
     reserve = x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
@@ -130,11 +121,8 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     params = call.places.join(call.weights, call.x.dtype)
     dx, dhx, dcx, d_params = gradients = call.empty_gradients(params_too=params_too)
     if call.engine.name != "numpy":
-        batch = _torch_cudnn.batch_of(call, training=True, standard=bool(algo))
-        if batch is None:  # a batch without sequences: no other forward keeps a reserve
-            d_params.zero_()
-        else:
-            batch.backward(call, params, call.upstream(dy, dhy, dcy), y, reserve, gradients)
+        upstream = call.upstream(dy, dhy, dcy)
+        _torch_cudnn.backward(call, params, upstream, y, reserve, gradients, standard=bool(algo))
         return dx, dhx, dcx, d_params
     plan = _plan(call, keep=True)
     kept = _array(reserve.clone())
@@ -161,8 +149,8 @@ def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
 
     The arguments are the operator's, with the weights last and one by one: autograd does not look into a list.
     """
-    function = _Transformable if torch.compiler.is_compiling() or _is_transformed() else _Eager
-    return function.apply(*arguments)[:3]  # type: ignore[no-any-return]
+    apply = _Rnn.apply if _is_traced() else _apply_eagerly
+    return apply(*arguments)[:3]  # type: ignore[no-any-return]
 
 
 _is_transformed: Final = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)  # noqa: SLF001
@@ -172,70 +160,52 @@ _below_autograd: Final = getattr(torch._C, "_AutoDispatchBelowAutograd", context
 """The guard under which a call bypasses autograd, since an autograd function replaces it."""
 
 
+def _is_traced() -> bool:
+    return torch.compiler.is_compiling() or _is_transformed()
+
+
 def _refuse_vmap(*_: Any) -> Any:
     raise EngineError("vmap: an RNN takes one batch; fold the mapped axis into the batch axis instead")
 
 
-class _Eager(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not looked at
-    """The forward operator with its gradient, if only autograd is active.
-
-    `torch.func` and compilers need a function with a separate `setup_context`, whose call takes three times as long.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Any:
-        with _below_autograd():
-            results = _run(*arguments)
-        _set_up(ctx, arguments, results)
-        ctx.set_materialize_grads(False)
-        return results[:3]
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors  # this may run the forward again, with autograd: activation checkpointing
-        if torch.is_grad_enabled():
-            return _gradients(ctx, _Backward.apply, upstream, saved)
-        with _below_autograd():
-            return _gradients(ctx, rnn_backward, upstream, saved)
-
-
-class _Transformable(torch.autograd.Function):  # type: ignore[misc]
-    """The same for `torch.func` and compilers.
+class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not looked at
+    """The forward operator with its gradient.
 
     An operator could also register its gradient itself, but `torch.func.grad` does not accept that (2.13), and
     `torch.func.jvp` would return zeros. Here `jvp` raises an error.
     """
 
     @staticmethod
-    def forward(x: Any, *arguments: Any) -> Any:
-        return _run(x, *arguments)
+    def forward(x: Any, *others: Any) -> Any:
+        *call, keep = x, *others[: _WEIGHTS - 1]
+        with contextlib.nullcontext() if _is_traced() else _below_autograd():
+            return rnn(*call, others[_WEIGHTS - 1 :], keep)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        ctx.mark_non_differentiable(*output[3:])
-        _set_up(ctx, inputs, output)
+        """Keep the tensors for a backward. cuDNN's reads the output again, so autograd must see changes to it."""
+        *tensors, ctx.spec_json, ctx.dropout, _ = inputs[:_WEIGHTS]
+        y, _, _, reserve, algo = output
+        ctx.mark_non_differentiable(reserve, algo)
+        ctx.set_materialize_grads(False)
+        y = None if _reads_no_output(str(y.device)) else y
+        ctx.save_for_backward(y, reserve, algo, *tensors, *inputs[_WEIGHTS:])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors  # this may run the forward again, with autograd: activation checkpointing
+        if not _is_traced() and not torch.is_grad_enabled():
+            with _below_autograd():
+                return _gradients(ctx, rnn_backward, upstream[:3], saved)
         # A compiler does not trace a function in a function's backward, and raises its own error for double backward.
         run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
-        return _gradients(ctx, run, upstream[:3], ctx.saved_tensors)
+        return _gradients(ctx, run, upstream[:3], saved)
 
     vmap = staticmethod(_refuse_vmap)
 
 
-def _run(*arguments: Any) -> tuple[Any, ...]:
-    """Run the forward operator, on the arguments of `differentiable`."""
-    *call, keep = arguments[:_WEIGHTS]
-    return rnn(*call, arguments[_WEIGHTS:], keep)  # type: ignore[no-any-return]
-
-
-def _set_up(ctx: Any, arguments: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-    """Keep the tensors for a backward. cuDNN's backward reads the output again, so autograd must see changes to it."""
-    *tensors, ctx.spec_json, ctx.dropout, _ = arguments[:_WEIGHTS]
-    y, _, _, reserve, algo = results
-    y = None if _reads_no_output(str(y.device)) else y
-    ctx.save_for_backward(y, reserve, algo, *tensors, *arguments[_WEIGHTS:])
+_apply_eagerly: Final = super(torch.autograd.Function, _Rnn).apply
+"""`_Rnn.apply` without what `torch.func` needs, which takes twice as long."""
 
 
 def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -285,7 +255,7 @@ def _plan(call: Arguments, *, keep: bool) -> EnginePlan:
     return engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))  # type: ignore[no-any-return]
 
 
-@functools.lru_cache(maxsize=PLANS_MAX)
+@functools.lru_cache(maxsize=KNOWN_MAX)
 def _plan_without_dropout(engine: Any, config: CallConfig) -> EnginePlan:
     plan: EnginePlan = engine.plan(config)
     return plan
@@ -304,46 +274,18 @@ def _params_array(call: Arguments, params: Params) -> Any:
     return _array_at(params.address, call.places.size, call.spec.dtype.numpy)
 
 
-@functools.lru_cache(maxsize=ARRAYS_MAX)
+@functools.lru_cache(maxsize=KNOWN_MAX)
 def _array_at(address: int, size: int, dtype: np.dtype[Any]) -> Any:
     """Return the NumPy array over a params buffer, whose memory the caller keeps alive while the array is read."""
     memory = {"version": 3, "data": (address, False), "shape": (size,), "typestr": f"|V{dtype.itemsize}"}
     return np.asarray(types.SimpleNamespace(__array_interface__=memory)).view(dtype)
 
 
-def _forward_by_ops(call: Arguments, engine: str, *, keep: bool) -> tuple[Any, ...]:
-    """Run a forward on cuDNN that one native call cannot run: more steps, or no sequences. No reserve is kept.
-
-    Raises:
-        TorchArgumentError: a backward is to follow.
-    """
-    T, B = call.size
-    if keep and B:
-        expected = f"at most {TIME_MAX} steps on CUDA if gradients are needed"
-        raise TorchArgumentError("input", expected, T, aspect="length")
-    schedule, op = call.schedule, ops.from_spec(call.spec)
-    if call.seed is not None:
-        op.set_dropout_state(DropoutState(engine, int(call.seed)))
-    x = call.x.detach()
-    if schedule.packed:
-        x, lengths = pad_packed_sequence(PackedSequence(x, call.batch_sizes))
-    hx, cx = (None if state is None else state.detach() for state in (call.hx, call.cx))
-    params = call.places.copy(call.weights, x.dtype)
-    found = op.run(
-        x, hx, cx, params, call.seed is not None, sequence_lengths=schedule.lengths, time_major=True, keep_reserve=False
-    )
-    results = found.output, found.output_h, found.output_c
-    y, hy, cy = (x.new_empty(0) if result is None else result.contiguous() for result in results)
-    y = pack_padded_sequence(y, lengths).data if schedule.packed else y
-    return y, hy, cy, x.new_empty(0, dtype=torch.uint8), new_algo()
-
-
 def _reserve_nbytes(call: Arguments) -> Any:
     """Return the reserve's bytes: by arithmetic on the CPU, where sizes may be symbols, otherwise from cuDNN."""
     if _reads_no_output(str(call.x.device)):
         return reserve_nbytes(call.spec, call.num_rows, drops=call.seed is not None)
-    batch = _torch_cudnn.batch_of(call, training=True)
-    return 0 if batch is None else batch.reserve_nbytes  # none: the call itself will raise an error
+    return _torch_cudnn.reserve_nbytes(call)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -18,7 +18,7 @@ from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import LSTM_PROJECTION_ID, BiasMode, Direction, RNNMode, RNNSpec
 
 KNOWN_MAX: Final = 256
-"""Most kinds of modules whose spec and places are remembered."""
+"""Most specs, places, batches and plans that are remembered."""
 
 
 class Part(NamedTuple):

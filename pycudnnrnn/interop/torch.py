@@ -6,10 +6,9 @@ its gradient; and the weights are views of one buffer, as torch has them on CUDA
 
 from __future__ import annotations
 
-import inspect
 import operator
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_overloads
+from typing import Any, Literal, TypeVar
 
 from pycudnnrnn._checks import needs
 from pycudnnrnn.errors import ArgumentTypeError
@@ -74,7 +73,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         self.check_input(data, batch_sizes)
         if not packed and not data.size(0):
             raise TorchArgumentError("input", "at least one step", tuple(data.shape), aspect="shape")
-        B = _num_sequences(batch_sizes, order) if packed else data.size(1)
+        B = data.size(1) if batch_sizes is None else _num_sequences(batch_sizes, order)
         weights, dtype = self._flat_weights, self._autocast_dtype(data)
         if data.device != weights[0].device:
             raise TorchArgumentError("input", f"{weights[0].device}, the module's", data.device, aspect="device")
@@ -163,22 +162,16 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
 
     def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
         """Return the initial states, checked, with a batch axis and in the data's dtype."""
-        if self.mode == "LSTM" and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
-            raise ArgumentTypeError("hx", "a pair (h, c)", type(hx))
         names, given = (("hx[0]", "hx[1]"), hx) if self.mode == "LSTM" else (("hx",), (hx,))
-        casts = self._autocast_dtype(data) is not None
-        states: list[Any] = []
+        if not isinstance(given, (tuple, list)) or [isinstance(h, torch.Tensor) for h in given] != [True] * len(names):
+            raise ArgumentTypeError("hx", "a tensor, for the LSTM a pair (h, c)", type(hx))
+        casts, states = self._autocast_dtype(data) is not None, []
         for name, state, shape in zip(names, given, self._state_shapes(B), strict=True):
-            _check_tensor(name, state)
-            expected = (shape[0], shape[2]) if unbatched else shape
-            if state.shape != expected:
-                axes = "[L * D, width]" if unbatched else "[L * D, B, width]"
-                raise TorchArgumentError(name, f"{expected}, which is {axes}", tuple(state.shape), aspect="shape")
-            if state.device != data.device:
-                raise TorchArgumentError(name, f"{data.device}, the input's", state.device, aspect="device")
             cast = state.to(data.dtype) if casts and state.is_floating_point() else state
-            if cast.dtype != data.dtype:
-                raise TorchArgumentError(name, f"{data.dtype}, the input's", state.dtype, aspect="dtype")
+            expected = shape[::2] if unbatched else shape
+            if cast.shape != expected or cast.dtype != data.dtype or cast.device != data.device:
+                got = f"{tuple(cast.shape)} of {cast.dtype} on {cast.device}"
+                raise TorchArgumentError(name, f"{expected} of {data.dtype} on {data.device}", got)
             states.append(cast.unsqueeze(1) if unbatched else cast)
         return states
 
@@ -286,6 +279,14 @@ class LSTM(_Base, torch.nn.LSTM):  # type: ignore[misc]
     Source: torch.nn.LSTM (2.13), which is the base class.
     """
 
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
+        )
+
 
 class GRU(_Base, torch.nn.GRU):  # type: ignore[misc]
     """Run a gated recurrent unit RNN, in place of `torch.nn.GRU`.
@@ -347,6 +348,13 @@ class GRU(_Base, torch.nn.GRU):  # type: ignore[misc]
     Source: torch.nn.GRU (2.13), which is the base class.
     """
 
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        sizes = input_size, hidden_size, num_layers
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
+
 
 class RNN(_Base, torch.nn.RNN):  # type: ignore[misc]
     """Run a plain RNN with tanh or relu, in place of `torch.nn.RNN`.
@@ -405,13 +413,16 @@ class RNN(_Base, torch.nn.RNN):  # type: ignore[misc]
     Source: torch.nn.RNN (2.13), which is the base class.
     """
 
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        sizes = input_size, hidden_size, num_layers, nonlinearity
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
+
 
 _TORCHS: dict[type[_Base], type[Any]] = {LSTM: torch.nn.LSTM, GRU: torch.nn.GRU, RNN: torch.nn.RNN}
-
-for _ours, _theirs in _TORCHS.items():  # whose signature is *args, **kwargs, beside one for type checkers
-    for _written in get_overloads(_theirs.__init__)[:1]:
-        _parameters = [*inspect.signature(_written).parameters.values()][1:]
-        _ours.__signature__ = inspect.Signature(_parameters)
 
 
 def replace_rnns(model: _Module) -> _Module:
@@ -449,26 +460,7 @@ def replace_rnns(model: _Module) -> _Module:
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
     """Return B of packed data, without reading numbers if possible: a compiler does not know them."""
-    _check_tensor("batch_sizes", batch_sizes)
-    kind = batch_sizes.dtype, batch_sizes.device.type
-    if batch_sizes.dim() != 1 or not len(batch_sizes) or kind != (torch.int64, "cpu"):
-        got = f"{tuple(batch_sizes.shape)} of {kind[0]} on {kind[1]}"
-        raise TorchArgumentError("batch_sizes", "an int64 tensor on the CPU, one number per step", got)
-    count: int = int(batch_sizes[0]) if order is None else order.size(0)
-    if order is None and not torch.compiler.is_compiling() and count < 0:  # the operator checks the rest
-        raise TorchArgumentError("batch_sizes", "numbers from 0 on", count)
-    return count
-
-
-def _is_alone(weight: Any) -> bool:
-    """Return True if nothing else has the weight's memory: no other process, and no tensor that it is a part of."""
-    shared = weight.device.type == "cpu" and weight.is_shared()
-    return not shared and weight.untyped_storage().nbytes() == weight.nbytes
-
-
-def _check_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, torch.Tensor):
-        raise ArgumentTypeError(name, "a tensor", type(value))
+    return max(int(batch_sizes[:1].sum()), 0) if order is None else order.size(0)
 
 
 def _host_lengths(lengths: Any, T: int, B: int) -> Sequence[int]:
@@ -476,3 +468,9 @@ def _host_lengths(lengths: Any, T: int, B: int) -> Sequence[int]:
     if isinstance(lengths, torch.Tensor) and lengths.device.type == "cpu":
         lengths = lengths.numpy(force=True)
     return check_lengths(lengths, T, B, "lengths") or [T] * B
+
+
+def _is_alone(weight: Any) -> bool:
+    """Return True if nothing else has the weight's memory: no other process, and no tensor that it is a part of."""
+    shared = weight.device.type == "cpu" and weight.is_shared()
+    return not shared and weight.untyped_storage().nbytes() == weight.nbytes

@@ -196,6 +196,7 @@ EXCUSED = {
     r"\.layout\.": "what arithmetic and engines make",
     r"spec\.RNNSpec\.layer_input_size|spec\._words\.parse_dtype": "below the checks",
     r"_configured\.ConfiguredLayer\.__init__": "the base of the classes",
+    r"interop\.torch\.(LSTM|GRU|RNN)\.__init__": "torch's own, which checks them",
     r"pytorch\.name_of": "the converters' own",
     r"Variable\.assigning": "a name for errors, from our own callers",
     r"Saver\.save": "takes arrays of one integer, too: tests/checkpoint/test_checkpoint.py",
