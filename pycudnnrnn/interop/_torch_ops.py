@@ -149,7 +149,7 @@ def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
 
     The arguments are the operator's, with the weights last and one by one: autograd does not look into a list.
     """
-    apply = _Rnn.apply if _is_traced() else _apply_eagerly
+    apply = _Rnn.apply if _is_traced() else _Rnn.apply_eagerly
     return apply(*arguments)[:3]  # type: ignore[no-any-return]
 
 
@@ -174,6 +174,11 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
     An operator could also register its gradient itself, but `torch.func.grad` does not accept that (2.13), and
     `torch.func.jvp` would return zeros. Here `jvp` raises an error.
     """
+
+    @classmethod
+    def apply_eagerly(cls, *arguments: Any) -> Any:
+        """Run `apply` without what `torch.func` needs, which takes as long again."""
+        return super(torch.autograd.Function, cls).apply(*arguments)
 
     @staticmethod
     def forward(x: Any, *others: Any) -> Any:
@@ -202,10 +207,6 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
         return _gradients(ctx, run, upstream[:3], saved)
 
     vmap = staticmethod(_refuse_vmap)
-
-
-_apply_eagerly: Final = super(torch.autograd.Function, _Rnn).apply
-"""`_Rnn.apply` without what `torch.func` needs, which takes twice as long."""
 
 
 def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -26,6 +26,7 @@ TORCHS_WARNINGS = [
         "The tensor attributes .*_flat_weights.* were assigned during export",
         "Converting a tensor to a Python boolean might cause the trace to be incorrect",
         "Exporting a model to ONNX with a batch_size other than 1",
+        ".*isinstance.treespec, LeafSpec.. is deprecated",
         "The .grad attribute of a Tensor that is not a leaf Tensor",
         ".*weight_norm.*is deprecated",
     )

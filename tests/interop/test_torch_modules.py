@@ -149,6 +149,10 @@ def test_autocast_runs_in_its_dtype_and_gives_gradients_in_the_weights(kind):
         assert all(gradient.dtype == torch.float32 for gradient in gradients(mine).values())
         assert torch.allclose(y.float(), theirs(x)[0], atol=0.05)
     with torch.autocast("cpu"):
+        with pytest.raises(ArgumentError, match=r"Invalid input dtype: torch\.int64"):
+            mine(x.long())
+        with pytest.raises(ArgumentError, match=r"Invalid hx.*: .* of torch\.int64"):
+            mine(x, [s.long() for s in states] if mine.mode == "LSTM" else states[0].long())
         assert mine.double()(x.double())[0].dtype == torch.float64
         with pytest.raises(ArgumentError, match="input dtype: torch"):
             mine(x.long())

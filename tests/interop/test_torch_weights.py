@@ -261,6 +261,18 @@ def test_an_optimizers_state_goes_from_torchs_module_to_ours():
     assert worst(mine.state_dict(), theirs.state_dict())[0] <= 1e-10
 
 
+def test_the_replicas_of_data_parallel_give_gradients_to_the_modules_weights():
+    """`torch.nn.parallel.replicate` sets copies of the weights as attributes of a shallow copy."""
+    theirs, mine = make_pair("LSTM", 3, 5, 2)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    for module in (theirs, mine):
+        replica = module._replicate_for_data_parallel()
+        for name, weight in module.named_parameters():
+            setattr(replica, name, weight.view_as(weight))
+        (replica(x)[0] + module(x)[0]).square().sum().backward()
+    assert worst(gradients(mine), gradients(theirs))[0] <= 1e-10
+
+
 # --- replace_rnns -----------------------------------------------------------------------------------------------------
 
 
