@@ -57,20 +57,14 @@ class Batch:
         Raises:
             TorchArgumentError: another shape, dtype or device.
         """
-        x = call.x
-        dtype, device, wanted = x.dtype, x.device, self._shapes
+        x, wanted = call.x, self._shapes
         if self._schedule.packed:  # as many rows as this call's lengths have steps
             wanted = wanted | {name: (len(x), wanted[name][-1]) for name in ("x", "y", "dy")}
-        given = {"x": x, "hx": call.hx, "cx": call.cx} | others
-        for name, tensor in given.items():
-            if tensor is None:
-                continue
-            if tensor.shape != wanted[name]:
-                raise rules.TorchArgumentError(name, f"{wanted[name]}", tuple(tensor.shape), aspect="shape")
-            if tensor.dtype is not (torch.uint8 if name == "reserve" else dtype):
-                raise rules.TorchArgumentError(name, f"{dtype}, the input's", tensor.dtype, aspect="dtype")
-            if tensor.device != device:
-                raise rules.TorchArgumentError(name, f"{device}, the input's", tensor.device, aspect="device")
+        for name, tensor in ({"x": x, "hx": call.hx, "cx": call.cx} | others).items():
+            dtype = torch.uint8 if name == "reserve" else x.dtype
+            if tensor is not None and (tensor.shape, tensor.dtype, tensor.device) != (wanted[name], dtype, x.device):
+                got = f"{tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
+                raise rules.TorchArgumentError(name, f"{wanted[name]} of {dtype} on {x.device}", got)
         return wanted
 
     def forward(self, call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:

@@ -79,13 +79,9 @@ class Places:
         """
         like = weights[0]
         for name, weight, (shape, *_) in zip(self._names, weights, self.parts, strict=True):
-            for aspect, expected, got in (
-                ("shape", shape, tuple(weight.shape)),
-                ("dtype", like.dtype, weight.dtype),
-                ("device", like.device, weight.device),
-            ):
-                if got != expected:
-                    raise TorchArgumentError(name, f"{expected}", got, aspect=aspect)
+            if (weight.shape, weight.dtype, weight.device) != (shape, like.dtype, like.device):
+                got = f"{tuple(weight.shape)} of {weight.dtype} on {weight.device}"
+                raise TorchArgumentError(name, f"{shape} of {like.dtype} on {like.device}", got)
         buffer = like.new_zeros(self.size, dtype=dtype)
         places = [buffer[start:stop] for part in self.parts for start, stop in part.runs]
         pieces = [

@@ -114,7 +114,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         (dtype, device), *others = {(weight.dtype, weight.device) for weight in weights}
         if others or dtype not in DTYPES or device.type not in {"cpu", "cuda"}:
             return
-        if len(set(map(id, weights))) == len(weights) and all(map(_is_alone, weights)):
+        if all(map(_is_alone, weights)):
             with torch.no_grad():
                 places_of(engine_on(str(device)), self._spec_json(), dtype).flatten(weights)
 

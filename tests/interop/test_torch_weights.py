@@ -125,6 +125,14 @@ def test_memory_that_something_else_has_stays_where_it_is():
     assert tied.weight_hh_l1 is tied.weight_hh_l0
 
 
+def test_a_weight_that_is_transposed_where_it_lies_is_read_transposed():
+    theirs, mine = make_pair("tanh", 5, 5)
+    call = make_call(theirs, 4, 2)
+    for module in (theirs, mine):
+        module.weight_hh_l0.data = module.weight_hh_l0.data.t()
+    assert worst(call(mine), call(theirs))[0] <= 1e-10
+
+
 def test_a_state_dict_that_does_not_fit_is_refused_in_torchs_words_and_changes_no_more_than_torchs():
     theirs, mine = make_pair("GRU", 3, 5, 2)
     wrong = torch.nn.GRU(3, 5, 2).double().state_dict() | {"weight_hh_l1": torch.zeros(18, 6), "other": torch.zeros(1)}
