@@ -19,14 +19,14 @@ class Arguments:
     """The arguments of one call, which `_torch_ops` explains, and values derived from them."""
 
     def __init__(
-        self, x: Any, batch_sizes: Any, hx: Any, cx: Any, seed: Any | None, spec_json: str, dropout: float,
+        self, x: Any, batch_sizes: Any, hx: Any, cx: Any, seed: Any | None, spec_text: str, dropout: float,
         weights: Sequence[Any],
     ) -> None:  # fmt: skip
         self.x, self.batch_sizes, self.hx, self.cx, self.seed = x, batch_sizes, hx, cx, seed
         self.weights = weights
-        self.spec = spec_of(spec_json, x.dtype, dropout)
+        self.spec = spec_of(spec_text, x.dtype, dropout)
         self.engine = engine_on(str(x.device))
-        self.places = places_of(self.engine, spec_json, x.dtype)
+        self.places = places_of(self.engine, spec_text, x.dtype)
 
     @property
     def size(self) -> tuple[Any, Any]:

@@ -189,7 +189,7 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
         """Keep the tensors for a backward. cuDNN's reads the output again, so autograd must see changes to it."""
-        *tensors, ctx.spec_json, ctx.dropout, _ = inputs[:_WEIGHTS]
+        *tensors, ctx.spec_text, ctx.dropout, _ = inputs[:_WEIGHTS]
         y, _, _, reserve, algo = output
         ctx.mark_non_differentiable(reserve, algo)
         ctx.set_materialize_grads(False)
@@ -213,12 +213,12 @@ def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, 
     """Return the gradient of each argument. Those of the weights are views of one buffer."""
     requested, weights = ctx.needs_input_grad, saved[_SAVED:]
     params_too = any(requested[_WEIGHTS:])
-    dx, dhx, dcx, d_params = run(*upstream, *saved[:_SAVED], ctx.spec_json, ctx.dropout, weights, params_too)
+    dx, dhx, dcx, d_params = run(*upstream, *saved[:_SAVED], ctx.spec_text, ctx.dropout, weights, params_too)
     gradients = [dx, None, dhx, dcx, None, None, None, None]
     if params_too:
         if weights[0].dtype is not d_params.dtype:  # under autocast
             d_params = d_params.to(weights[0].dtype)
-        gradients += split(d_params, parts_on(str(dx.device), ctx.spec_json, dx.dtype))
+        gradients += split(d_params, parts_on(str(dx.device), ctx.spec_text, dx.dtype))
     return tuple([g if is_requested else None for g, is_requested in itertools.zip_longest(gradients, requested)])
 
 

@@ -140,9 +140,9 @@ def split(params: Any, parts: Parts) -> list[Any]:
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def parts_on(device: str, spec_json: str, dtype: Any) -> Parts:
+def parts_on(device: str, spec_text: str, dtype: Any) -> Parts:
     """Return where each weight is, as plain numbers, which a compiler takes for constants."""
-    return places_of(engine_on(device), spec_json, dtype).parts
+    return places_of(engine_on(device), spec_text, dtype).parts
 
 
 def engine_on(device: str) -> Any:
@@ -151,30 +151,20 @@ def engine_on(device: str) -> Any:
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)
-def places_of(engine: Any, spec_json: str, dtype: Any) -> Places:
+def places_of(engine: Any, spec_text: str, dtype: Any) -> Places:
     """Return the places in an engine's layout."""
-    spec = spec_of(spec_json, dtype)
+    spec = spec_of(spec_text, dtype)
     return Places(spec, arithmetic_layout(spec) if engine is None else engine.layout(spec))
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)
-def spec_of(spec_json: str, dtype: Any, dropout: float = 0.0) -> RNNSpec:
-    """Return the spec of calls in one dtype."""
-    return RNNSpec.from_json(spec_json).replace(dtype=dtype, dropout=dropout)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def spec_json(*values: Any) -> str:
-    """Return the spec of a module as JSON, without its dtype and dropout. `_spec_json` lists the values."""
-    return _spec_json(*values)
-
-
-@functools.lru_cache(maxsize=KNOWN_MAX)
-def _spec_json(
-    mode: str, num_layers: int, hidden_size: int, input_size: int, proj_size: int, bias: bool, bidirectional: bool
-) -> str:
+def spec_of(text: str, dtype: Any, dropout: float = 0.0) -> RNNSpec:
+    """Return the spec of calls in one dtype. The text is the module's, which a compiler can make of its attributes."""
+    mode, *numbers, bias, bidirectional = text.split()
+    num_layers, hidden_size, input_size, proj_size = map(int, numbers)
     return RNNSpec(
         RNNMode(mode.lower()), num_layers, hidden_size, input_size,
-        direction=Direction.BIDIRECTIONAL if bidirectional else Direction.UNIDIRECTIONAL,
-        num_proj=proj_size or None, bias_mode=BiasMode.DOUBLE if bias else BiasMode.NONE,
-    ).to_json()  # fmt: skip
+        direction=Direction.BIDIRECTIONAL if bidirectional == "True" else Direction.UNIDIRECTIONAL,
+        num_proj=proj_size or None, bias_mode=BiasMode.DOUBLE if bias == "True" else BiasMode.NONE,
+        dtype=dtype, dropout=dropout,
+    )  # fmt: skip

@@ -20,7 +20,7 @@ with needs("torch", "torch", "pycudnnrnn.interop.torch"):
     from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
     from pycudnnrnn.interop._torch_ops import DTYPES, SEEDS, differentiable
-    from pycudnnrnn.interop._torch_weights import engine_on, places_of, spec_json
+    from pycudnnrnn.interop._torch_weights import engine_on, places_of
 
 __all__ = ["GRU", "LSTM", "RNN", "replace_rnns"]
 __dir__ = __all__.copy
@@ -90,7 +90,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         dropout = float(self.dropout) if self.training and self.num_layers > 1 else 0.0
         seed = torch.randint(SEEDS, (), device="cpu") if dropout else None
         h, c = [*states, None, None][:2]
-        y, hy, cy = differentiable(data, batch_sizes, h, c, seed, self._spec_json(), dropout, keep, *weights)
+        y, hy, cy = differentiable(data, batch_sizes, h, c, seed, self._spec_text(), dropout, keep, *weights)
         states = [hy, cy] if self.mode == "LSTM" else [hy]
         if way_back is not None:
             states = [state.index_select(1, way_back) for state in states]
@@ -116,12 +116,11 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
             return
         if all(map(_is_alone, weights)):
             with torch.no_grad():
-                places_of(engine_on(str(device)), self._spec_json(), dtype).flatten(weights)
+                places_of(engine_on(str(device)), self._spec_text(), dtype).flatten(weights)
 
-    def _spec_json(self) -> str:
-        return spec_json(  # type: ignore[no-any-return]
-            self.mode, self.num_layers, self.hidden_size, self.input_size, self.proj_size, self.bias, self.bidirectional
-        )
+    def _spec_text(self) -> str:
+        sizes = f"{self.num_layers} {self.hidden_size} {self.input_size} {self.proj_size}"
+        return f"{self.mode} {sizes} {self.bias} {self.bidirectional}"
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)

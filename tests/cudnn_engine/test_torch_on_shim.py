@@ -17,6 +17,7 @@ from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
+from tests.interop.pairs import TOOLS
 from tests.stand_in import shim
 from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, flat_gradient, make, on_numpy, step
 
@@ -143,9 +144,37 @@ def test_weights_in_one_buffer_are_read_in_place_and_others_from_a_copy(played):
         assert (params == first) is in_place
 
 
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_for_one_weight_works_as_on_the_numpy_engine(played, tool):
+    module, x = make()
+    TOOLS[tool](module.eval())
+    found = step(module, x)
+    equal(found, on_numpy(module, x))
+    assert len(found[-1]) < len(step(make()[0], x)[-1]) or tool != "freeze"
+
+
+def test_hooks_recipes_and_lengths_act_as_on_the_numpy_engine(played):
+    module, x = make()
+    torch.nn.init.zeros_(module.bias_ih_l0)
+    before = step(module, x)[-1]
+    module.weight_hh_l0.register_hook(lambda gradient: 2 * gradient)
+    found = step(module, x)
+    assert not torch.equal(found[-1], before)
+    equal(found, on_numpy(module, x))
+
+    def padded(module, x):
+        module.zero_grad()
+        y, (h, c) = module(x, lengths=[3, 0, 5])
+        (y.square().sum() + h.sum()).backward()
+        return [y.detach(), h.detach(), c.detach(), flat_gradient(module)]
+
+    equal(padded(module, x), on_numpy(module, x, run=padded))
+
+
 def test_a_reserve_that_no_forward_wrote_is_refused(played):
     module, x = make()
-    arguments = (x, None, None, None, None, module._spec_json(), 0.0, [w.detach() for w in module.parameters()])
+    arguments = (x, None, None, None, None, module._spec_text(), 0.0, [w.detach() for w in module.parameters()])
     y, hy, cy, reserve, algo = _torch_ops.rnn(*arguments, True)
     for wrong in (reserve[1:], reserve.view(torch.int8), reserve[:0]):
         with pytest.raises(ArgumentError, match="Invalid reserve"):

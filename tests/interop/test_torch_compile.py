@@ -61,7 +61,7 @@ def test_the_operators_keep_torchs_contracts(kind, ragged, keep):
     h, c = [*call.hx, None][:2]
     for seed, dropout in ((None, 0.0), (torch.tensor(3), 0.5)):
         x, sizes = (packed.data, packed.batch_sizes) if ragged else (call.x, None)
-        arguments = (x, sizes, h, c, seed, mine._spec_json(), dropout, [w.detach() for w in mine.parameters()])
+        arguments = (x, sizes, h, c, seed, mine._spec_text(), dropout, [w.detach() for w in mine.parameters()])
         # The last check compares every byte, and between the arrays of a reserve some are never written.
         checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
         torch.library.opcheck(rnn, (*arguments, keep), test_utils=checks[:3] if keep else checks)
@@ -73,7 +73,7 @@ def test_the_operators_keep_torchs_contracts(kind, ragged, keep):
 def test_an_operator_by_itself_has_no_gradient_and_says_so():
     _, mine = make_pair("GRU", 3, 5)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
-    y, *_ = rnn(x, None, None, None, None, mine._spec_json(), 0.0, list(mine.parameters()), True)
+    y, *_ = rnn(x, None, None, None, None, mine._spec_text(), 0.0, list(mine.parameters()), True)
     with pytest.raises(EngineError, match=r"interop.torch's modules have the gradients"):
         y.sum().backward()
 

@@ -126,7 +126,8 @@ def step(module, x, lengths=None, hx=None):
 
 
 def flat_gradient(module):
-    return torch.cat([weight.grad.flatten() for weight in module.parameters()])
+    """Every gradient in one vector; a frozen weight has none."""
+    return torch.cat([weight.grad.flatten() for weight in module.parameters() if weight.grad is not None])
 
 
 def on_numpy(*arguments, run=step, chain=None):
