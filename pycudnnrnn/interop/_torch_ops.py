@@ -215,9 +215,7 @@ def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, 
     params_too = any(requested[_WEIGHTS:])
     dx, dhx, dcx, d_params = run(*upstream, *saved[:_SAVED], ctx.spec_text, ctx.dropout, weights, params_too)
     gradients = [dx, None, dhx, dcx, None, None, None, None]
-    if params_too:
-        if weights[0].dtype is not d_params.dtype:  # under autocast
-            d_params = d_params.to(weights[0].dtype)
+    if params_too:  # autograd casts them, if the weights have another dtype
         gradients += split(d_params, parts_on(str(dx.device), ctx.spec_text, dx.dtype))
     return tuple([g if is_requested else None for g, is_requested in itertools.zip_longest(gradients, requested)])
 

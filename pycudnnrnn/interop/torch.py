@@ -67,9 +67,11 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         if not packed and data.dim() not in (2, 3):
             raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {data.dim()}D instead")
         unbatched = not packed and data.dim() == 2
-        turned = self.batch_first and not packed and not unbatched
-        if unbatched or turned:
-            data = data.unsqueeze(1) if unbatched else data.transpose(0, 1)
+        turned = self.batch_first and not packed
+        if unbatched:
+            data = data.unsqueeze(1)
+        elif turned:
+            data = data.transpose(0, 1)
         self.check_input(data, batch_sizes)
         if not packed and not data.size(0):
             raise TorchArgumentError("input", "at least one step", tuple(data.shape), aspect="shape")

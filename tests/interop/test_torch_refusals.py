@@ -114,6 +114,13 @@ def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_r
             mine(packed, hx)
 
 
+def test_batch_sizes_of_another_dtype_are_not_read_as_other_numbers():
+    _, mine = make_pair("GRU", 3, 5)
+    for sizes in (torch.tensor([1, 0], dtype=torch.int32), torch.tensor([1.0]), torch.tensor([[1]])):
+        with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: .*int64 numbers, one per step"):
+            mine(PackedSequence(torch.randn(1, 3, dtype=torch.float64), sizes))
+
+
 def test_batch_sizes_that_were_right_before_are_compared_with_other_data_and_orders():
     _, mine = make_pair("GRU", 3, 5)
     data, sizes = torch.randn(4, 3, dtype=torch.float64), torch.tensor([2, 1])
