@@ -27,12 +27,9 @@ class Arguments:
         self.spec = spec_of(spec_text, x.dtype, dropout)
         self.engine = engine_on(str(x.device))
         self.places = places_of(self.engine, spec_text, x.dtype)
-
-    @property
-    def size(self) -> tuple[Any, Any]:
+        T, B, *_ = x.shape
+        self.size = (T, B) if batch_sizes is None else (batch_sizes.shape[0], hx.shape[1])
         """T and B, which a compiler may give as symbols."""
-        T, B = self.x.shape[:2]
-        return (T, B) if self.batch_sizes is None else (self.batch_sizes.shape[0], self.hx.shape[1])
 
     @property
     def num_rows(self) -> Any:
@@ -42,9 +39,9 @@ class Arguments:
     def empty_results(self) -> list[Any]:
         """Return tensors for y, for hy and for cy, which is empty if the cell has none."""
         x, spec, B = self.x, self.spec, self.size[1]
-        hy, c_shape = (spec.num_pseudo_layers, B, spec.state_size), (spec.num_pseudo_layers, B, spec.num_units)
-        y = x.new_empty((*x.shape[:-1], spec.output_size))
-        return [y, x.new_empty(hy), x.new_empty(c_shape if spec.has_cell_state else 0)]
+        L, U = spec.num_pseudo_layers, spec.num_units
+        y, hy = x.new_empty((*x.shape[:-1], spec.output_size)), x.new_empty((L, B, spec.num_proj or U))
+        return [y, hy, x.new_empty((L, B, U) if spec.has_cell_state else 0)]
 
     def upstream(self, *given: Any) -> list[Any]:
         """Return the gradients of y, hy and cy, zeros for those that are None."""
@@ -53,8 +50,10 @@ class Arguments:
 
     def empty_gradients(self, *, params_too: bool) -> list[Any]:
         """Return tensors for the gradients of x, hx, cx and params; empty for those not given or not requested."""
-        sizes = [0 if a is None else a.shape for a in (self.x, self.hx, self.cx)]
-        return [self.x.new_empty(size) for size in (*sizes, self.places.size if params_too else 0)]
+        x, others = self.x, (self.hx, self.cx)
+        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        states = [x.new_empty(0 if state is None else state.shape) for state in others]
+        return [dx, *states, x.new_empty(self.places.size if params_too else 0)]
 
     @property
     def schedule(self) -> Schedule:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -191,7 +190,6 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
         """Keep the tensors for a backward. cuDNN's reads the output again, so autograd must see changes to it."""
         *tensors, ctx.spec_text, ctx.dropout, _ = inputs[:_WEIGHTS]
         y, _, _, reserve, algo = output
-        ctx.mark_non_differentiable(reserve, algo)
         ctx.set_materialize_grads(False)
         y = None if _reads_no_output(str(y.device)) else y
         ctx.save_for_backward(y, reserve, algo, *tensors, *inputs[_WEIGHTS:])
@@ -211,13 +209,14 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
 
 def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the gradient of each argument. Those of the weights are views of one buffer."""
-    requested, weights = ctx.needs_input_grad, saved[_SAVED:]
-    params_too = any(requested[_WEIGHTS:])
+    needs, weights = ctx.needs_input_grad, saved[_SAVED:]
+    params_too = any(needs[_WEIGHTS:])
     dx, dhx, dcx, d_params = run(*upstream, *saved[:_SAVED], ctx.spec_text, ctx.dropout, weights, params_too)
-    gradients = [dx, None, dhx, dcx, None, None, None, None]
-    if params_too:  # autograd casts them, if the weights have another dtype
-        gradients += split(d_params, parts_on(str(dx.device), ctx.spec_text, dx.dtype))
-    return tuple([g if is_requested else None for g, is_requested in itertools.zip_longest(gradients, requested)])
+    d_weights = [None] * len(weights)
+    if params_too:  # autograd casts them, if the weights have another dtype, and drops those of frozen ones
+        d_weights = split(d_params, parts_on(str(dx.device), ctx.spec_text, dx.dtype))
+    # Autograd takes None only where there was no tensor.
+    return dx, None, dhx if needs[2] else None, dcx if needs[3] else None, None, None, None, None, *d_weights
 
 
 class _Backward(torch.autograd.Function):  # type: ignore[misc]

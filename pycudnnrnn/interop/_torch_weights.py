@@ -101,9 +101,10 @@ class Places:
             return None
         itemsize = weights[0].element_size()
         address: int = weights[0].data_ptr() - self.parts[0].runs[0][0] * itemsize
-        for weight, (shape, _, ((start, _),)) in zip(weights, self.parts, strict=True):
-            is_there = weight.data_ptr() == address + start * itemsize and weight.dtype is dtype
-            if not is_there or weight.shape != shape or not weight.is_contiguous():
+        for weight, (shape, _, runs) in zip(weights, self.parts, strict=True):
+            if weight.data_ptr() != address + runs[0][0] * itemsize or weight.dtype is not dtype:
+                return None
+            if weight.shape != shape or not weight.is_contiguous():
                 return None
         return None if address % ALIGNMENT_NBYTES else address
 
@@ -132,10 +133,10 @@ def _part(regions: tuple[Region, ...]) -> Part:
 def split(params: Any, parts: Parts) -> list[Any]:
     """Return the weights of a buffer, or their gradients: views, or copies where gates are stored separately."""
     return [
-        params.as_strided(part.shape, part.strides, part.runs[0][0])
-        if len(part.runs) == 1
-        else torch.cat([params[start:stop] for start, stop in part.runs]).view(part.shape)
-        for part in parts
+        params.as_strided(shape, strides, runs[0][0])
+        if len(runs) == 1
+        else torch.cat([params[start:stop] for start, stop in runs]).view(shape)
+        for shape, strides, runs in parts
     ]
 
 
