@@ -167,7 +167,7 @@ def grouped(steps: Sequence[Step], rows: int) -> Iterator[Sequence[Step]]:
         yield steps[start:]
 
 
-def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
+def check_lengths(lengths: Any, T: int, B: int, name: str = "sequence_lengths") -> tuple[int, ...] | None:
     """Return the lengths as ints, or None if all are T.
 
     Raises:
@@ -175,7 +175,6 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
             CPU: on a device, reading them would synchronise each call.
         ArgumentError: not B of them, or one outside 0..T.
     """
-    name = "sequence_lengths"
     if lengths is None:
         return None
     if not isinstance(lengths, (list, tuple, np.ndarray)):
@@ -195,14 +194,14 @@ def check_lengths(lengths: Any, T: int, B: int) -> tuple[int, ...] | None:
         raise ArgumentTypeError(name, "integers", array.dtype, aspect="dtype")
     if array.shape != (B,):
         raise ArgumentError(name, f"({B},), one per sequence", array.shape, aspect="shape")
-    return _within(T, array.dtype, array.tobytes()) if B else None
+    return _within(name, T, array.dtype, array.tobytes()) if B else None
 
 
 @functools.lru_cache(maxsize=LENGTHS_MAX)
-def _within(T: int, dtype: np.dtype[Any], lengths: bytes) -> tuple[int, ...] | None:
+def _within(name: str, T: int, dtype: np.dtype[Any], lengths: bytes) -> tuple[int, ...] | None:
     """Check lengths, given as bytes, so that the same lengths are checked once."""
     array = np.frombuffer(lengths, dtype)
     bad = np.flatnonzero((array < 0) | (array > T))
     if bad.size:
-        raise ArgumentError(f"sequence_lengths[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
+        raise ArgumentError(f"{name}[{bad[0]}]", f"a length from 0 to T={T}", array[bad[0]])
     return None if (array == T).all() else tuple(array.tolist())

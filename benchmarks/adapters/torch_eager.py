@@ -59,7 +59,12 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
             return results_of(host(y) * valid)
         return results_of(host(y), *map(host, states if problem.cell == "lstm" else [states]))
 
-    return Prepared(in_turn(problem, which, xs, infer, step), results, own.clock(), launches(problem, which))
+    prepared = Prepared(in_turn(problem, which, xs, infer, step), results, own.clock(), launches(problem, which))
+    if ours and device == "cuda":
+        prepared.call()
+        algorithms = load("pycudnnrnn.interop._torch_cudnn").algorithms()
+        prepared.figures["algo"] = ", ".join(f"{forward} / {backward}" for forward, backward in sorted(algorithms))
+    return prepared
 
 
 class Torch:
@@ -106,10 +111,7 @@ class Torch:
 
 def parameter_gradients(module: Any, problem: Problem) -> Array:
     """A module's gradients in canonical order."""
-    if hasattr(module, "named_weights"):  # ours: one parameter with every weight in it
-        named = {name: host(gradient) for name, gradient in module.named_weights(module.params.grad)}
-    else:
-        named = {name: host(parameter.grad) for name, parameter in module.named_parameters()}
+    named = {name: host(parameter.grad) for name, parameter in module.named_parameters()}
     nonlinearity = problem.cell if problem.cell in ("relu", "tanh") else "tanh"
     canonical = convert.pytorch.to_canonical(named, nonlinearity=nonlinearity)
     return flat(canonical.weights, canonical.biases)

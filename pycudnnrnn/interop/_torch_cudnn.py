@@ -16,18 +16,18 @@ import torch
 
 from pycudnnrnn import passes
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import CudnnError, LayoutError
 from pycudnnrnn.interop import _torch_rules as rules
-from pycudnnrnn.interop._torch_call import Arguments
+from pycudnnrnn.interop._torch_call import Arguments, new_algo
 from pycudnnrnn.interop._torch_chains import chain_on
+from pycudnnrnn.interop._torch_weights import Params
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import TIME_MAX, Algorithm
 
-BATCHES_MAX: Final = 64
-"""Most kinds of batches that are remembered."""
+BATCHES_MAX: Final = 128
+"""Most kinds of batches that are remembered: for a forward, and by their algorithm for a backward."""
 
 REFUSED: Final = ("BAD_PARAM", "NOT_SUPPORTED")
 """The statuses that cuDNN returns if an algorithm does not run a batch."""
@@ -43,8 +43,10 @@ class Batch:
         self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool, standard: bool
     ) -> None:
         """Prepare the calls of the configuration that `_as_torch` returns."""
-        self._schedule = Schedule(T, B, None, call.time_major, packed=call.batch_sizes is not None)
+        self.standard, self.ran = standard, False
+        self._schedule = Schedule(T, B, packed=call.batch_sizes is not None)
         batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32, standard=standard)
+        self.algorithms = str(batch.spec.algo), str(batch.backward_algo or batch.spec.algo)
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
         self.reserve_nbytes: int = self._native.reserve_nbytes
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
@@ -55,49 +57,40 @@ class Batch:
         Raises:
             TorchArgumentError: another shape, dtype or device.
         """
-        x = call.x
-        dtype, device, wanted = x.dtype, x.device, self._shapes
+        x, wanted = call.x, self._shapes
         if self._schedule.packed:  # as many rows as this call's lengths have steps
             wanted = wanted | {name: (len(x), wanted[name][-1]) for name in ("x", "y", "dy")}
-        given = {"x": x, "params": call.params, "hx": call.hx, "cx": call.cx} | others
-        for name, tensor in given.items():
-            if tensor is None:
-                continue
-            if tensor.shape != wanted[name]:
-                raise rules.TorchArgumentError(name, f"{wanted[name]}", tuple(tensor.shape), aspect="shape")
-            if tensor.dtype is not (torch.uint8 if name == "reserve" else dtype):
-                raise rules.TorchArgumentError(name, f"{dtype}, the input's", tensor.dtype, aspect="dtype")
-            if tensor.device != device:
-                raise rules.TorchArgumentError(name, f"{device}, the input's", tensor.device, aspect="device")
+        for name, tensor in ({"x": x, "hx": call.hx, "cx": call.cx} | others).items():
+            dtype = torch.uint8 if name == "reserve" else x.dtype
+            if tensor is not None and (tensor.shape, tensor.dtype, tensor.device) != (wanted[name], dtype, x.device):
+                got = f"{tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
+                raise rules.TorchArgumentError(name, f"{wanted[name]} of {dtype} on {x.device}", got)
         return wanted
 
-    def forward(self, call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any]:
-        """Return y, hy, cy and the reserve, which is empty if it is not kept."""
+    def forward(self, call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:
+        """Return y, hy, cy, the reserve, which is empty if it is not kept, and `algo`."""
         wanted = self._checked(call)
         native, given = self._native, _inputs(call)
         x = given["x"]
         found = {name: x.new_empty(wanted[name]) for name in passes.RESULTS}
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
         masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
-        native.forward(_stream(x.device), call.schedule, _at(given | found | spaces), masks=masks)
+        native.forward(_stream(x.device), call.schedule, _at(params, given | found | spaces), masks=masks)
+        self.ran = True
         y, hy, cy = found.values()
-        return y, hy, cy, spaces["reserve"] if keep else _bytes(x, 0)
+        return y, hy, cy, spaces["reserve"] if keep else _bytes(x, 0), new_algo(standard=self.standard)
 
     def backward(
-        self, call: Arguments, dy: Any, dhy: Any, dcy: Any, y: Any, reserve: Any, *, params_too: bool
-    ) -> tuple[Any, Any, Any, Any]:
-        """Return the gradients of x, hx, cx and params, from a copy of the reserve."""
-        self._checked(call, dy=dy, dhy=dhy, dcy=dcy, y=y, reserve=reserve)
+        self, call: Arguments, params: Params, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]
+    ) -> None:
+        """Write the gradients of x, hx, cx and params, from a copy of the reserve."""
+        others = {"y": y, **dict(zip(passes.UPSTREAM, upstream, strict=True))}
+        self._checked(call, reserve=reserve, **others)
         native, given = self._native, _inputs(call)
-        x = given["x"]
-        given |= {"y": _aligned(y), "dy": _aligned(dy), "reserve": reserve.clone()}
-        given |= {"dhy": _aligned(dhy), "dcy": _aligned(dcy), "workspace": _bytes(x, native.workspace_nbytes)}
-        made = call.empty_gradients(x, params_too=params_too)
-        found = dict(zip((*passes.GRADIENTS, "d_params"), made, strict=True))
-        found["d_params"].zero_()  # cuDNN adds to the present values
-        native.backward(_stream(x.device), call.schedule, _at(given | found))
-        dx, dhx, dcx, d_params = made
-        return dx, dhx, dcx, d_params
+        given |= {name: _aligned(tensor) for name, tensor in others.items()}
+        given |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, native.workspace_nbytes)}
+        results = dict(zip((*passes.GRADIENTS, "d_params"), gradients, strict=True))
+        native.backward(_stream(call.x.device), call.schedule, _at(params, given | results))
 
 
 def _as_torch(
@@ -125,46 +118,65 @@ def _as_torch(
 _batches: Recent[Batch] = Recent(BATCHES_MAX)
 
 
-def batch_of(call: Arguments, *, training: bool, standard: bool = False) -> Batch | None:
-    """Return the object that runs a call on cuDNN; None if another engine runs it, or not exactly one native call.
+def _batch_of(call: Arguments, *, training: bool, standard: bool | None = None) -> Batch:
+    """Return the object that runs a call. The tensors may be fake: a compiler asks for sizes only.
 
-    With `standard`, the standard algorithm runs this kind of call from now on. It also does if cuDNN does not support
-    torch's algorithm, or has another layout for it. The tensors may be fake: a compiler asks for sizes only.
+    `standard` says whether the standard algorithm runs it, in place of torch's. None: as the last time, if cuDNN did
+    not support torch's algorithm for this kind of call then, or has another layout for it.
     """
-    engine = engine_for(str(call.x.device))
-    if engine.name != "cudnn" or (call.batch_sizes is None and call.x.dim() != 3):
-        return None
-    T, B = map(int, call.size)
+    engine, (T, B) = call.engine, map(int, call.size)
+    if T > TIME_MAX:
+        raise rules.TorchArgumentError("input", f"at most {TIME_MAX} steps on CUDA, cuDNN's limit", T, aspect="length")
     drops, packed, tf32 = call.seed is not None, call.batch_sizes is not None, _precision.fp32_precision == "tf32"
-    key = engine, call.spec_json, call.params.dtype, call.dropout, T, B, call.batch_first, packed, drops, training, tf32
-    found = None if standard else _batches.get(key)
-    if found is None and 0 < T <= TIME_MAX and B:
+    key = engine, call.spec, T, B, packed, drops, training, tf32
+    batch = _batches.get((key, standard))
+    if batch is None:
         make = functools.partial(Batch, engine, call, T, B, training=training or drops, tf32=tf32)
         try:
-            found = make(standard=standard)
+            batch = make(standard=bool(standard))
         except (CudnnError, LayoutError) as error:
-            if standard or not _is_refusal(error):
+            if standard is not None or not _is_refusal(error):
                 raise
-            found = make(standard=True)
-        _batches.keep(key, found)
-    return found
+            batch = make(standard=True)
+        for asked in {standard, batch.standard, None if batch.standard else standard}:
+            _batches.keep((key, asked), batch)
+    return batch
 
 
-def forward(call: Arguments, *, keep: bool) -> tuple[Any, Any, Any, Any] | None:
-    """Run a forward on cuDNN, see `Batch.forward`. Return None where `batch_of` does.
+def forward(call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:
+    """Run a forward, see `Batch.forward`. A batch without sequences makes no native call.
 
     cuDNN may report only now that it does not support an algorithm. Then the standard one runs.
     """
-    batch = batch_of(call, training=keep)
-    if batch is None:
-        return None
+    if not call.size[1]:
+        return *call.empty_results(), _bytes(call.x, 0), new_algo()
+    batch = _batch_of(call, training=keep)
     try:
-        return batch.forward(call, keep=keep)
+        return batch.forward(call, params, keep=keep)
     except CudnnError as error:
-        if not _is_refusal(error):
+        if batch.standard or not _is_refusal(error):
             raise
-    batch = batch_of(call, training=keep, standard=True)
-    return None if batch is None else batch.forward(call, keep=keep)
+    return _batch_of(call, training=keep, standard=True).forward(call, params, keep=keep)
+
+
+def backward(
+    call: Arguments, params: Params, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any], *, standard: bool
+) -> None:
+    """Write the gradients of x, hx, cx and params, by the algorithm that wrote the reserve."""
+    gradients[-1].zero_()  # cuDNN adds to the present values
+    if call.size[1]:
+        batch = _batch_of(call, training=True, standard=standard)
+        batch.backward(call, params, upstream, y, reserve, gradients)
+
+
+def reserve_nbytes(call: Arguments) -> int:
+    """Return the bytes of the reserve that a forward keeps."""
+    return _batch_of(call, training=True).reserve_nbytes if call.size[1] else 0
+
+
+def algorithms() -> set[tuple[str, str]]:
+    """Return the algorithms that ran, in forwards and backwards of the batches that are remembered."""
+    return {batch.algorithms for batch in _batches.values() if batch.ran}
 
 
 def _is_refusal(error: Exception) -> bool:
@@ -176,8 +188,8 @@ def _bytes(like: Any, count: int) -> Any:
 
 
 def _inputs(call: Arguments) -> dict[str, Any]:
-    """Return the tensors that every pass may read, as cuDNN takes them. Params are read in place, or raise an error."""
-    return {"x": _aligned(call.x), "params": call.params.contiguous(), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
+    """Return the tensors that every pass may read, as cuDNN takes them."""
+    return {"x": _aligned(call.x), "hx": _aligned(call.hx), "cx": _aligned(call.cx)}
 
 
 def _aligned(tensor: Any) -> Any:
@@ -188,9 +200,10 @@ def _aligned(tensor: Any) -> Any:
     return tensor.clone() if tensor.data_ptr() % ALIGNMENT_NBYTES else tensor
 
 
-def _at(tensors: dict[str, Any]) -> dict[str, int | None]:
-    """Return the addresses of tensors; None for no tensor, and for an empty one."""
-    return {name: None if tensor is None else tensor.data_ptr() or None for name, tensor in tensors.items()}
+def _at(params: Params, tensors: dict[str, Any]) -> dict[str, int | None]:
+    """Return the addresses of params and of tensors; None for no tensor, and for an empty one."""
+    at = {name: None if tensor is None else tensor.data_ptr() or None for name, tensor in tensors.items()}
+    return at | {"params": params.address}
 
 
 def _stream(device: Any) -> int:

@@ -1,211 +1,210 @@
-"""torch modules in place of `torch.nn.LSTM`, `GRU` and `RNN`, with one flat parameter.
+"""`LSTM`, `GRU` and `RNN` as subclasses of torch's modules of the same names, which run on this package's engines.
 
-The parameter `params` holds all weights and biases, so an optimizer, an all-reduce or a copy between devices handles
-one tensor. The state dict has torch's names and shapes. Each weight is also an attribute (`module.weight_ih_l0`): a
-view of `params` if the engine stores the gates of a matrix next to each other, otherwise a copy, and writing to it
-changes nothing. With `flat=False` each weight is a parameter instead, and each call copies all of them into one buffer.
+Parameters, initial values, state dicts, copies, checks and errors are torch's. The forward pass is this package's, with
+its gradient; and the weights are views of one buffer, as torch has them on CUDA, so that a call copies nothing.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
-from pycudnnrnn._checks import check_bool, check_dropout, check_int, check_text, needs, shorten
-from pycudnnrnn._text import warn
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn._checks import needs
+from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.spec import INT32_MAX, BiasMode, Direction, RNNMode, RNNSpec
+from pycudnnrnn.schedule import check_lengths
 
 with needs("torch", "torch", "pycudnnrnn.interop.torch"):
     import torch
-    from torch.nn.utils.rnn import PackedSequence
+    from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-    from pycudnnrnn.interop._torch_ops import SEEDS, differentiable
-    from pycudnnrnn.interop._torch_params import FlatParams
+    from pycudnnrnn.interop._torch_ops import DTYPES, SEEDS, differentiable
+    from pycudnnrnn.interop._torch_weights import engine_on, places_of
 
-__all__ = ["GRU", "LSTM", "RNN"]
+__all__ = ["GRU", "LSTM", "RNN", "replace_rnns"]
 __dir__ = __all__.copy
 
+_Module = TypeVar("_Module")
 
-class _RNN(FlatParams):
-    """Base of the three modules, which explain the arguments."""
 
-    _mode: RNNMode
-    _has_cell_state = False
+class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not looked at
+    """The forward pass of the three modules, and the buffer of their weights."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        flat: bool = True,
-    ) -> None:
-        super().__init__()
-        flags = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional, "flat": flat}
-        for name, flag in flags.items():
-            check_bool(name, flag)
-        self.input_size = check_int("input_size", input_size, 1, INT32_MAX)
-        self.hidden_size = check_int("hidden_size", hidden_size, 1, INT32_MAX)
-        self.num_layers = check_int("num_layers", num_layers, 1, INT32_MAX)
-        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
-        self.dropout = check_dropout(dropout)
-        if self.dropout and num_layers == 1:
-            warn(f"dropout={dropout} has no effect with one layer: it acts between layers")
-        self.proj_size = check_int("proj_size", proj_size, 0, hidden_size - 1)
-        if self.proj_size and self._mode is not RNNMode.LSTM:
-            raise ArgumentError("proj_size", "0: only the LSTM projects", proj_size)
-        self.mode = self._mode.upper()
-        spec = RNNSpec(
-            self._mode, num_layers, hidden_size, input_size,
-            direction=Direction.BIDIRECTIONAL if bidirectional else Direction.UNIDIRECTIONAL,
-            num_proj=proj_size or None, bias_mode=BiasMode.DOUBLE if bias else BiasMode.NONE,
-        )  # fmt: skip
-        self._make_params(spec, torch.empty(0, device=device, dtype=dtype), flat=flat)
-        self.reset_parameters()
-
-    def extra_repr(self) -> str:
-        """Return the arguments that differ from their defaults, for `repr`."""
-        usual = {
-            "proj_size": 0,
-            "num_layers": 1,
-            "bias": True,
-            "batch_first": False,
-            "dropout": 0,
-            "bidirectional": False,
-            "flat": True,
-        }
-        shown = (f", {name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value)
-        return f"{self.input_size}, {self.hidden_size}{''.join(shown)}"
-
-    def reset_parameters(self) -> None:
-        """Draw new weights and biases, uniform in ±1 / sqrt(hidden_size), as torch does.
-
-        The same seed draws the same numbers as in torch's module.
-        """
-        bound = 1 / math.sqrt(self.hidden_size)
-        empty = ((name, torch.empty_like(weight, requires_grad=False)) for name, weight in self.named_weights())
-        self._write({name: torch.nn.init.uniform_(weight, -bound, bound) for name, weight in empty})
-
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002  torch's name
+    def forward(self, input: Any, hx: Any = None, lengths: Any = None) -> tuple[Any, Any]:  # noqa: A002  torch's name
         """Run the RNN on a batch, as torch's module of the same name does. `module(input, hx)` calls this.
 
         Args:
             input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
             hx: the states before the first step: the pair (h_0, c_0) for the LSTM, the tensor h_0 for the others.
                 None: zeros. Default: None.
+            lengths: the number of steps of each sequence of a padded batch, from 0 to T: a list, a NumPy array or a
+                tensor on the CPU, [B]. The output is zero past a sequence's end, and the states are those of its last
+                step; without a step, they are those of `hx`. None: all have T steps. Default: None.
 
         Returns:
             The pair (output, states). The output has the form of the input. The states are (h_n, c_n) for the LSTM,
             and h_n for the others.
 
         Raises:
-            TorchArgumentError: a wrong shape, dtype or device, or a torch.fx trace of this module by itself.
-            ArgumentTypeError: not a tensor, or for the LSTM not a pair of tensors.
+            RuntimeError: a wrong shape or device, as torch's module raises; `lengths` in an export.
+            ValueError: a wrong dtype or number of axes, as torch's module raises; wrong `lengths`.
+            TypeError: not a tensor; for `lengths`, not integers on the host.
         """
-        if isinstance(input, torch.fx.Proxy):
-            return self._traced(input, hx)
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            if lengths is not None:
+                raise TorchArgumentError("lengths", "None in an export: pack the sequences instead", type(lengths))
+            return super().forward(input, hx)  # type: ignore[no-any-return]
         packed = isinstance(input, PackedSequence)
-        parts: tuple[Any, ...] = input if packed else (input, None, None, None)
-        data, batch_sizes, order, way_back = parts
-        _check_tensor("input", data)
-        kind = data.device.type
-        autocasts = kind != "meta" and torch.is_autocast_enabled(kind)  # torch has no autocast for "meta"
+        data, batch_sizes, order, way_back = input if packed else (input, None, None, None)
+        if not isinstance(data, torch.Tensor):
+            return self._as_leaf(data, hx, lengths)
+        if lengths is not None:
+            return self._padded(input, hx, lengths)
+        current = map(self._parameters.get, self._flat_weights_names)
+        if not all(map(operator.is_, self._flat_weights, current)):  # torch's own test takes ten times as long
+            self._update_flat_weights()
+        if not packed and data.dim() not in (2, 3):
+            raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {data.dim()}D instead")
         unbatched = not packed and data.dim() == 2
-        batch_axis = 0 if self.batch_first else 1
+        turned = self.batch_first and not packed
         if unbatched:
-            data = data.unsqueeze(batch_axis)
-        params = self.params if self.flat else self._joined(dict(self.named_weights()))
-        self._check_input(data, params, batch_sizes, autocasts=autocasts)
-        if autocasts and params.dtype is not torch.float64:  # which autocast leaves alone everywhere
-            dtype = torch.get_autocast_dtype(kind)
-            data, params = data.to(dtype), self._cast(params, dtype)
-        B = data.size(batch_axis) if not packed else _num_sequences(batch_sizes, order)
-        states = [] if hx is None else self._states(hx, data, B, unbatched=unbatched, autocasts=autocasts)
+            data = data.unsqueeze(1)
+        elif turned:
+            data = data.transpose(0, 1)
+        self.check_input(data, batch_sizes)
+        if not packed and not data.size(0):
+            raise TorchArgumentError("input", "at least one step", tuple(data.shape), aspect="shape")
+        B = data.size(1) if batch_sizes is None else _num_sequences(batch_sizes, order)
+        weights, dtype = self._flat_weights, self._autocast_dtype(data)
+        if data.device != weights[0].device:
+            raise TorchArgumentError("input", f"{weights[0].device}, the module's", data.device, aspect="device")
+        if dtype is not None:
+            data = data.to(dtype)
+        elif data.dtype != weights[0].dtype:  # torch's check does not look if autocast is on, for any device
+            raise TorchArgumentError("input", f"{weights[0].dtype}, the module's", data.dtype, aspect="dtype")
+        states = [] if hx is None else self._states(hx, data, B, unbatched=unbatched)
         if packed and not states:  # the operator reads the batch size of packed data from the states
             states = [data.new_zeros(shape) for shape in self._state_shapes(B)]
         if order is not None:
             states = [state.index_select(1, order) for state in states]
-        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (data, params, *states))
+        keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (data, *states, *weights))
         dropout = float(self.dropout) if self.training and self.num_layers > 1 else 0.0
         seed = torch.randint(SEEDS, (), device="cpu") if dropout else None
         h, c = [*states, None, None][:2]
-        y, hy, cy = differentiable(
-            data, batch_sizes, h, c, params, seed, self._spec_json, dropout, self.batch_first, keep
-        )
-        states = [hy, cy] if self._has_cell_state else [hy]
+        y, hy, cy = differentiable(data, batch_sizes, h, c, seed, self._spec_text(), dropout, keep, *weights)
+        states = [hy, cy] if self.mode == "LSTM" else [hy]
         if way_back is not None:
             states = [state.index_select(1, way_back) for state in states]
         if packed:
             y = PackedSequence(y, batch_sizes, order, way_back)
         elif unbatched:
-            y, states = y.squeeze(batch_axis), [state.squeeze(1) for state in states]
-        return y, tuple(states) if self._has_cell_state else states[0]
+            y, states = y.squeeze(1), [state.squeeze(1) for state in states]
+        elif turned:
+            y = y.transpose(0, 1)
+        return y, tuple(states) if self.mode == "LSTM" else states[0]
 
-    def _traced(self, *arguments: Any) -> tuple[Any, Any]:
+    def flatten_parameters(self) -> None:
+        """Make the weights views of one buffer, in the layout of their device's engine.
+
+        torch's module calls this when it is made, moved, cast or loaded. Weights that something else manages (FSDP,
+        `parametrize`, `functional_call`) stay as they are: then each call copies them.
+        """
+        weights = self._flat_weights
+        if not all(type(weight) is torch.nn.Parameter for weight in weights):
+            return
+        (dtype, device), *others = {(weight.dtype, weight.device) for weight in weights}
+        if others or dtype not in DTYPES or device.type not in {"cpu", "cuda"}:
+            return
+        if all(map(_is_alone, weights)):
+            with torch.no_grad():
+                places_of(engine_on(str(device)), self._spec_text(), dtype).flatten(weights)
+
+    def _spec_text(self) -> str:
+        sizes = f"{self.num_layers} {self.hidden_size} {self.input_size} {self.proj_size}"
+        return f"{self.mode} {sizes} {self.bias} {self.bidirectional}"
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self.flatten_parameters()  # assign=True replaces the weights
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.flatten_parameters()
+
+    def __prepare_scriptable__(self) -> Any:
+        """Return torch's module with the same tensors, in which `torch.jit.script` finds only what it knows."""
+        if type(self) not in _TORCHS:
+            return self
+        twin = torch.nn.Module.__new__(_TORCHS[type(self)])
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def _as_leaf(self, data: Any, *others: Any) -> tuple[Any, Any]:
         """Record this module as a leaf of a torch.fx trace. The tracer recognizes torch's own by their package."""
-        tracer = arguments[0].tracer
-        path = tracer.path_of_module(self)
+        if not isinstance(data, torch.fx.Proxy):
+            raise ArgumentTypeError("input", "a tensor", type(data))
+        path = data.tracer.path_of_module(self)
         if not path:
             raise TorchArgumentError("module", "one that has this one inside: a trace has it as a leaf", "nothing else")
-        node: tuple[Any, Any] = tracer.create_proxy("call_module", path, arguments, {})
+        node: tuple[Any, Any] = data.tracer.create_proxy("call_module", path, (data, *others), {})
         return node
 
-    def _check_input(self, data: Any, params: Any, batch_sizes: Any | None, *, autocasts: bool) -> None:
-        dims = 3 if batch_sizes is None else 2
-        if data.dim() != dims:
-            axes = "[T, B, input_size] or [T, input_size]" if batch_sizes is None else "packed data [rows, input_size]"
-            raise TorchArgumentError("input", axes, tuple(data.shape), aspect="shape")
-        if data.dtype != params.dtype and not (autocasts and data.is_floating_point()):
-            raise TorchArgumentError("input", f"{params.dtype}, the module's", data.dtype, aspect="dtype")
-        if data.device != params.device:
-            raise TorchArgumentError("input", f"{params.device}, the module's", data.device, aspect="device")
-        if data.size(-1) != self.input_size:
-            expected = f"a last axis of input_size={self.input_size}"
-            raise TorchArgumentError("input", expected, tuple(data.shape), aspect="shape")
-        if params.shape != (self._layout.size,):
-            expected = f"({self._layout.size},), all weights and biases"
-            raise TorchArgumentError("params", expected, tuple(params.shape), aspect="shape")
-        if batch_sizes is None and data.size(1 if self.batch_first else 0) == 0:
-            raise TorchArgumentError("input", "at least one step", tuple(data.shape), aspect="shape")
+    def _autocast_dtype(self, data: Any) -> Any | None:
+        """Return the dtype that autocast has for a call; None if it does not act."""
+        kind = data.device.type
+        acts = kind != "meta" and torch.is_autocast_enabled(kind) and data.is_floating_point()  # "meta" has none
+        return torch.get_autocast_dtype(kind) if acts and self._flat_weights[0].dtype is not torch.float64 else None
 
     def _state_shapes(self, B: int) -> list[tuple[int, int, int]]:
         count = self.num_layers * (2 if self.bidirectional else 1)
         h, c = (count, B, self.proj_size or self.hidden_size), (count, B, self.hidden_size)
-        return [h, c] if self._has_cell_state else [h]
+        return [h, c] if self.mode == "LSTM" else [h]
 
-    def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool, autocasts: bool) -> list[Any]:
-        """Return the given initial states, checked, with a batch axis and in the data's dtype."""
-        names = ["hx[0]", "hx[1]"] if self._has_cell_state else ["hx"]
-        if self._has_cell_state and (not isinstance(hx, (tuple, list)) or len(hx) != 2):
-            raise ArgumentTypeError("hx", "a pair (h, c)", type(hx))
-        found: list[Any] = []
-        states: list[Any] = list(hx) if self._has_cell_state else [hx]
-        for name, state, shape in zip(names, states, self._state_shapes(B), strict=True):
-            _check_tensor(name, state)
-            expected = (shape[0], shape[2]) if unbatched else shape
-            if tuple(state.shape) != expected:
-                axes = "[L * D, width]" if unbatched else "[L * D, B, width]"
-                raise TorchArgumentError(name, f"{expected}, which is {axes}", tuple(state.shape), aspect="shape")
-            if state.device != data.device:
-                raise TorchArgumentError(name, f"{data.device}, the input's", state.device, aspect="device")
-            if autocasts and state.is_floating_point():
-                state = state.to(data.dtype)  # noqa: PLW2901
-            if state.dtype != data.dtype:
-                raise TorchArgumentError(name, f"{data.dtype}, the input's", state.dtype, aspect="dtype")
-            found.append(state.unsqueeze(1) if unbatched else state)
-        return found
+    def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
+        """Return the initial states, checked, with a batch axis and in the data's dtype."""
+        names, given = (("hx[0]", "hx[1]"), hx) if self.mode == "LSTM" else (("hx",), (hx,))
+        if not isinstance(given, (tuple, list)) or [isinstance(h, torch.Tensor) for h in given] != [True] * len(names):
+            raise ArgumentTypeError("hx", "a tensor, for the LSTM a pair (h, c)", type(hx))
+        casts, states = self._autocast_dtype(data) is not None, []
+        for name, state, shape in zip(names, given, self._state_shapes(B), strict=True):
+            cast = state.to(data.dtype) if casts and state.is_floating_point() else state
+            expected = shape[::2] if unbatched else shape
+            if cast.shape != expected or cast.dtype != data.dtype or cast.device != data.device:
+                got = f"{tuple(cast.shape)} of {cast.dtype} on {cast.device}"
+                raise TorchArgumentError(name, f"{expected} of {data.dtype} on {data.device}", got)
+            states.append(cast.unsqueeze(1) if unbatched else cast)
+        return states
+
+    def _padded(self, input: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:  # noqa: A002
+        """Run a padded batch as a packed one, without the sequences that have no step."""
+        if isinstance(input, PackedSequence) or input.dim() != 3:
+            raise ArgumentTypeError("input", "a padded batch, a tensor of 3 axes, if lengths are given", type(input))
+        axis = 0 if self.batch_first else 1
+        B, T = input.size(axis), input.size(1 - axis)
+        steps = _host_lengths(lengths, T, B)
+        if all(n == T for n in steps):
+            return self.forward(input, hx)
+        if hx is None:
+            states = [input.new_zeros(shape) for shape in self._state_shapes(B)]
+        else:
+            states = self._states(hx, input, B, unbatched=False)
+        running = torch.tensor([b for b, n in enumerate(steps) if n], device=input.device, dtype=torch.int64)
+        data, first = input.index_select(axis, running), [state.index_select(1, running) for state in states]
+        if len(running):
+            data = pack_padded_sequence(data, [n for n in steps if n], self.batch_first, enforce_sorted=False)
+        output, last = self.forward(data, tuple(first) if self.mode == "LSTM" else first[0])
+        if len(running):
+            output, _ = pad_packed_sequence(output, self.batch_first, total_length=T)
+        shape = list(output.shape)
+        shape[axis] = B
+        output = output.new_zeros(shape).index_copy(axis, running, output)
+        pairs = zip(states, last if self.mode == "LSTM" else [last], strict=True)
+        states = [state.to(new.dtype).index_copy(1, running, new) for state, new in pairs]
+        return output, tuple(states) if self.mode == "LSTM" else states[0]
 
 
-class LSTM(_RNN):
+class LSTM(_Base, torch.nn.LSTM):  # type: ignore[misc]
     """Run a long short-term memory RNN, in place of `torch.nn.LSTM`.
 
     Each step computes, from the input x, the hidden state h and the cell state c::
@@ -229,14 +228,7 @@ class LSTM(_RNN):
     - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [4 * U] each, if `bias`;
     - `weight_hr_l[k]`: the projection P, [P, U], if `proj_size`.
 
-    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
-    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout; with
-    `flat=False` each weight is a parameter.
-
-    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) sees one vector
-    in place of the weights, so it trains differently than with torch's module, or raises an error. Use `flat=False`
-    with such an optimizer: it makes each weight a parameter. Optimizers that treat each number separately, such as
-    SGD, Adam or AdamW, train both alike.
+    The backward direction's names end in `_reverse`.
 
     Gradients are available in evaluation mode, too. Double backward, forward-mode gradients and `vmap` raise an error.
 
@@ -259,10 +251,8 @@ class LSTM(_RNN):
         bidirectional: True adds a backward direction with separate weights. Each layer then outputs both,
             concatenated, the forward direction first. Default: False.
         proj_size: width to which the output is projected, P, less than hidden_size. 0: no projection. Default: 0.
-        device: where `params` is created. None: torch's default device. Default: None.
-        dtype: dtype of `params`. None: torch's default dtype. Default: None.
-        flat: True keeps all weights in the one parameter `params`. False makes each weight a parameter under torch's
-            name. Each call then copies them into one buffer first. Default: True.
+        device: where the weights are created. None: torch's default device. Default: None.
+        dtype: dtype of the weights. None: torch's default dtype. Default: None.
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
@@ -271,8 +261,8 @@ class LSTM(_RNN):
         states: the pair (h_n, c_n), as hx.
 
     Raises:
-        ArgumentError: a value that torch's module rejects too.
-        ArgumentTypeError: a value of the wrong type.
+        ValueError: a wrong value, as torch's module raises.
+        TypeError: a value of the wrong type, as torch's module raises.
 
     Example:
         >>> import torch
@@ -283,17 +273,23 @@ class LSTM(_RNN):
         >>> output.shape, h.shape, c.shape
         (torch.Size([10, 4, 8]), torch.Size([2, 4, 8]), torch.Size([2, 4, 8]))
         >>> output.sum().backward()
-        >>> module.params.grad.shape == module.params.shape
-        True
+        >>> module.weight_hh_l1.grad.shape
+        torch.Size([32, 8])
+        >>> output, states = module(torch.randn(10, 4, 3), lengths=[10, 3, 0, 7])
 
-    Source: torch.nn.LSTM (2.13) for the signature, names, shapes and initial values.
+    Source: torch.nn.LSTM (2.13), which is the base class.
     """
 
-    _mode = RNNMode.LSTM
-    _has_cell_state = True
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype
+        )
 
 
-class GRU(_RNN):
+class GRU(_Base, torch.nn.GRU):  # type: ignore[misc]
     """Run a gated recurrent unit RNN, in place of `torch.nn.GRU`.
 
     Each step computes, from the input x and the hidden state h::
@@ -313,13 +309,9 @@ class GRU(_RNN):
     - `weight_hh_l[k]`: R, [3 * U, U];
     - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [3 * U] each, if `bias`.
 
-    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
-    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout; with
-    `flat=False` each weight is a parameter.
+    The backward direction's names end in `_reverse`.
 
-    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) needs
-    `flat=False` to train this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as
-    for `LSTM`.
+    Gradients, precision and dropout are as for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -332,11 +324,8 @@ class GRU(_RNN):
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
         bidirectional: True adds a backward direction with separate weights. Each layer then outputs both,
             concatenated, the forward direction first. Default: False.
-        proj_size: must be 0: only the LSTM projects. Default: 0.
-        device: where `params` is created. None: torch's default device. Default: None.
-        dtype: dtype of `params`. None: torch's default dtype. Default: None.
-        flat: True keeps all weights in the one parameter `params`. False makes each weight a parameter under torch's
-            name. Each call then copies them into one buffer first. Default: True.
+        device: where the weights are created. None: torch's default device. Default: None.
+        dtype: dtype of the weights. None: torch's default dtype. Default: None.
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
@@ -345,8 +334,8 @@ class GRU(_RNN):
         states: h_n, as hx.
 
     Raises:
-        ArgumentError: a value that torch's module rejects too.
-        ArgumentTypeError: a value of the wrong type.
+        ValueError: a wrong value, as torch's module raises.
+        TypeError: a value of the wrong type, as torch's module raises.
 
     Example:
         >>> import torch
@@ -357,13 +346,18 @@ class GRU(_RNN):
         >>> output.shape, h.shape
         (torch.Size([10, 4, 16]), torch.Size([2, 4, 8]))
 
-    Source: torch.nn.GRU (2.13) for the signature, names, shapes and initial values.
+    Source: torch.nn.GRU (2.13), which is the base class.
     """
 
-    _mode = RNNMode.GRU
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        sizes = input_size, hidden_size, num_layers
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
 
-class RNN(_RNN):
+class RNN(_Base, torch.nn.RNN):  # type: ignore[misc]
     """Run a plain RNN with tanh or relu, in place of `torch.nn.RNN`.
 
     Each step computes, from the input x and the hidden state h::
@@ -379,13 +373,9 @@ class RNN(_RNN):
     - `weight_hh_l[k]`: R, [U, U];
     - `bias_ih_l[k]` and `bias_hh_l[k]`: bW and bR, [U] each, if `bias`.
 
-    The backward direction's names end in `_reverse`. These names are attributes, keys of the state dict, and in
-    `named_weights()`. The module's only parameter is `params`, which contains all weights in cuDNN's layout; with
-    `flat=False` each weight is a parameter.
+    The backward direction's names end in `_reverse`.
 
-    An optimizer whose rule uses the shape or the norm of each parameter (Adafactor, LAMB, LARS, Muon) needs
-    `flat=False` to train this module as it trains torch's: see `LSTM`. Gradients, precision and dropout are also as
-    for `LSTM`.
+    Gradients, precision and dropout are as for `LSTM`.
 
     Args:
         input_size: width of the input, I.
@@ -399,11 +389,8 @@ class RNN(_RNN):
             multiplied by 1 / (1 - dropout). It has no effect with one layer. Default: 0.0.
         bidirectional: True adds a backward direction with separate weights. Each layer then outputs both,
             concatenated, the forward direction first. Default: False.
-        proj_size: must be 0: only the LSTM projects. Default: 0.
-        device: where `params` is created. None: torch's default device. Default: None.
-        dtype: dtype of `params`. None: torch's default dtype. Default: None.
-        flat: True keeps all weights in the one parameter `params`. False makes each weight a parameter under torch's
-            name. Each call then copies them into one buffer first. Default: True.
+        device: where the weights are created. None: torch's default device. Default: None.
+        dtype: dtype of the weights. None: torch's default dtype. Default: None.
 
     Shapes:
         input: [T, B, I]; [B, T, I] with `batch_first`; [T, I] for one sequence; or a PackedSequence.
@@ -412,8 +399,8 @@ class RNN(_RNN):
         states: h_n, as hx.
 
     Raises:
-        ArgumentError: another nonlinearity, or a value that torch's module rejects too.
-        ArgumentTypeError: a value of the wrong type.
+        ValueError: a wrong value, as torch's module raises.
+        TypeError: a value of the wrong type, as torch's module raises.
 
     Example:
         >>> import torch
@@ -424,48 +411,67 @@ class RNN(_RNN):
         >>> output.shape, h.shape
         (torch.Size([10, 4, 8]), torch.Size([1, 4, 8]))
 
-    Source: torch.nn.RNN (2.13) for the signature, names, shapes and initial values.
+    Source: torch.nn.RNN (2.13), which is the base class.
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: Literal["tanh", "relu"] = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        flat: bool = True,
-    ) -> None:
-        if check_text("nonlinearity", nonlinearity) not in {"tanh", "relu"}:
-            raise ArgumentError("nonlinearity", "'tanh' or 'relu'", shorten(nonlinearity))
-        self.nonlinearity = nonlinearity
-        self._mode = RNNMode(f"rnn_{nonlinearity}")
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype,
-            flat=flat,
-        )  # fmt: skip
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+        device: Any = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        sizes = input_size, hidden_size, num_layers, nonlinearity
+        super().__init__(*sizes, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
+
+
+_TORCHS: dict[type[_Base], type[Any]] = {LSTM: torch.nn.LSTM, GRU: torch.nn.GRU, RNN: torch.nn.RNN}
+
+
+def replace_rnns(model: _Module) -> _Module:
+    """Turn each `torch.nn.LSTM`, `GRU` and `RNN` of a model into one of this package, in place.
+
+    Tensors, names, hooks, mode and optimizers stay as they are. Modules of other classes stay, also subclasses of
+    torch's.
+
+    Args:
+        model: a `torch.nn.Module`, which may itself be one of the three.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ArgumentTypeError: not a `torch.nn.Module`.
+
+    Example:
+        >>> import torch
+        >>> from pycudnnrnn.interop.torch import replace_rnns
+        >>> model = torch.nn.Sequential(torch.nn.Embedding(10, 3), torch.nn.LSTM(3, 8))
+        >>> model = replace_rnns(model)
+        >>> isinstance(model[1], torch.nn.LSTM), type(model[1]).__module__
+        (True, 'pycudnnrnn.interop.torch')
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentTypeError("model", "a torch.nn.Module", type(model))
+    classes = {theirs: ours for ours, theirs in _TORCHS.items()}
+    for module in model.modules():
+        if type(module) in classes:
+            module.__class__ = classes[type(module)]
+            module.flatten_parameters()
+    return model
 
 
 def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
     """Return B of packed data, without reading numbers if possible: a compiler does not know them."""
-    _check_tensor("batch_sizes", batch_sizes)
-    kind = batch_sizes.dtype, batch_sizes.device.type
-    if batch_sizes.dim() != 1 or not len(batch_sizes) or kind != (torch.int64, "cpu"):
-        got = f"{tuple(batch_sizes.shape)} of {kind[0]} on {kind[1]}"
-        raise TorchArgumentError("batch_sizes", "an int64 tensor on the CPU, one number per step", got)
-    count: int = int(batch_sizes[0]) if order is None else order.size(0)
-    if order is None and not torch.compiler.is_compiling() and count < 0:  # the operator checks the rest
-        raise TorchArgumentError("batch_sizes", "numbers from 0 on", count)
-    return count
+    return max(int(batch_sizes[:1].sum()), 0) if order is None else order.size(0)
 
 
-def _check_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, torch.Tensor):
-        raise ArgumentTypeError(name, "a tensor", type(value))
+def _host_lengths(lengths: Any, T: int, B: int) -> Sequence[int]:
+    """Return the number of steps of each sequence."""
+    if isinstance(lengths, torch.Tensor) and lengths.device.type == "cpu":
+        lengths = lengths.numpy(force=True)
+    return check_lengths(lengths, T, B, "lengths") or [T] * B
+
+
+def _is_alone(weight: Any) -> bool:
+    """Return True if nothing else has the weight's memory: no other process, and no tensor that it is a part of."""
+    shared = weight.device.type == "cpu" and weight.is_shared()
+    return not shared and weight.untyped_storage().nbytes() == weight.nbytes

@@ -30,7 +30,7 @@ from tests.helpers.oracles import FRAMEWORKS, need
 
 need("torch", "jax", "matplotlib")  # some public modules are for them
 
-jax, torch = interop.jax, interop.torch
+jax = interop.jax
 
 LONG = "x" * 100_000
 WRONG = {
@@ -177,8 +177,6 @@ RIGHT = {
     },
     "jax.rnn": (jax.rnn, {"params": P, "input_data": X, "spec": LSTM}),
     "jax.dropout_states": (jax.dropout_states, {"spec": LSTM}),
-    "torch._RNN.__init__": (torch.LSTM, {"input_size": 4, "hidden_size": 8}),
-    "torch.RNN.__init__": (torch.RNN, {"input_size": 4, "hidden_size": 8}),
     "plot.draw_layout": (plot.draw_layout, {"layout": LSTM.layout(), "path": "none/m.png"}),
     "plot.draw_gradient_norms": (
         plot.draw_gradient_norms, {"d_params": P, "layout": LSTM.layout(), "path": "none/m.png"},
@@ -198,7 +196,7 @@ EXCUSED = {
     r"\.layout\.": "what arithmetic and engines make",
     r"spec\.RNNSpec\.layer_input_size|spec\._words\.parse_dtype": "below the checks",
     r"_configured\.ConfiguredLayer\.__init__": "the base of the classes",
-    r"FlatParams\.register_parameter": "torch's own, which checks them",
+    r"interop\.torch\.(LSTM|GRU|RNN)\.__init__": "torch's own, which checks them",
     r"pytorch\.name_of": "the converters' own",
     r"Variable\.assigning": "a name for errors, from our own callers",
     r"Saver\.save": "takes arrays of one integer, too: tests/checkpoint/test_checkpoint.py",

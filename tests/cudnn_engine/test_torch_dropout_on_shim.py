@@ -12,7 +12,7 @@ from pycudnnrnn.engines.cudnn.stream_states import KEPT_MAX
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import torch as ours
-from tests.stand_in.torch_on_cpu import equal, first_seed, make, on_numpy, step
+from tests.stand_in.torch_on_cpu import equal, first_seed, flat_gradient, make, on_numpy, step
 
 F64 = torch.float64
 
@@ -104,8 +104,8 @@ def gradients(through, count):
         x = torch.randn(7, 3, 4, dtype=F64, requires_grad=True)
         one, other = (through(second, through(first, batch)[0])[0] for batch in (x, 2 * x))
         (one.square().sum() + other.sum()).backward()
-        found += [x.grad, first.params.grad, second.params.grad]
-        first.params.grad = second.params.grad = None
+        found += [x.grad, flat_gradient(first), flat_gradient(second)]
+        first.zero_grad(), second.zero_grad()
     return found
 
 
@@ -129,9 +129,9 @@ def test_a_repetition_has_its_masks_until_too_many_forwards_came_between_and_rai
         outputs(module, x, between)
         return loss
 
-    (expected,) = torch.autograd.grad(loss_before(plainly, 0), module.params)
+    expected = torch.autograd.grad(loss_before(plainly, 0), list(module.parameters()))
     loss_before(repeats, KEPT_MAX - 1).backward()
-    equal([module.params.grad], [expected])
+    equal([weight.grad for weight in module.parameters()], expected)
     late, launched = loss_before(repeats, KEPT_MAX), len(played.launches)
     with pytest.raises(EngineError, match=f"kept for the latest {KEPT_MAX} forwards.*run the backward"):
         late.backward()
@@ -156,7 +156,7 @@ def test_a_backward_has_the_masks_of_its_forward_after_another_one(played):
         with engine:
             torch.manual_seed(4)
             first, _second = module(x)[0].square().sum(), module(x)
-            found.append(torch.autograd.grad(first, module.params))
+            found.append(torch.autograd.grad(first, list(module.parameters())))
     equal(*found)
 
 

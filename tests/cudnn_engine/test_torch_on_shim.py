@@ -15,11 +15,11 @@ from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.interop import _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.spec import RNNSpec
 from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
+from tests.interop.pairs import TOOLS
 from tests.stand_in import shim
-from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, make, on_numpy, step
+from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, flat_gradient, make, on_numpy, step
 
 BATCHES = ([5, 4, 1], [5, 2, 2], [5, 5, 3], [5, 4, 1], [5, 5, 5], None, [5, 1, 1])
 
@@ -87,7 +87,7 @@ def test_what_is_not_aligned_is_copied(played):
         y, (h, c) = module(given(x), tuple(map(given, hx)))
         for _ in range(2):
             torch.autograd.backward([y, h, c], [given(torch.ones_like(r)) for r in (y, h, c)], retain_graph=True)
-        found.append([y.detach(), module.params.grad.clone()])
+        found.append([y.detach(), flat_gradient(module)])
     equal(*found)
 
 
@@ -124,24 +124,61 @@ def test_a_stream_that_is_captured_refuses(played, monkeypatch):
         y.backward()
 
 
-def test_params_that_do_not_fit_are_refused_with_the_reasons_that_arrays_get(played):
+def test_weights_in_one_buffer_are_read_in_place_and_others_from_a_copy(played):
+    """Not in one piece, not aligned, and with the gates of a matrix apart."""
     module, x = make()
-    params = torch.cat([torch.zeros(1, dtype=torch.float64), module.params.detach()])
-    with pytest.raises(ArgumentError, match="Invalid params shape"):
-        torch.func.functional_call(module, {"params": params}, (x,))
-    with pytest.raises(ArgumentError, match=r"Invalid params: .* aligned to 16 bytes"):
-        torch.func.functional_call(module, {"params": params[1:]}, (x,))
-    strided = torch.stack([params[1:], params[1:] + 1], 1)[:, 0]
-    equal(torch.func.functional_call(module, {"params": strided}, (x,))[:1], module(x)[:1])
+    expected = step(module, x)
+    weights = {name: weight.detach() for name, weight in module.named_parameters()}
+    shifted = torch.zeros(1 + sum(map(torch.numel, weights.values())), dtype=torch.float64)
+    first = min(weight.data_ptr() for weight in weights.values())
+    at = {name: 1 + (weight.data_ptr() - first) // 8 for name, weight in weights.items()}
+    off = {name: shifted[at[name] :][: w.numel()].view(w.shape).copy_(w) for name, w in weights.items()}
+    for others, in_place in (
+        (weights, True),
+        (off, False),
+        (weights | {"bias_hh_l0": weights["bias_hh_l0"].clone()}, False),
+    ):
+        played.calls.clear()
+        equal(torch.func.functional_call(module, others, (x,))[:1], expected[:1])
+        (params,) = [given[15] for name, given, _ in played.calls if name == "cudnnRNNForward"]
+        assert (params == first) is in_place
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_tool_for_one_weight_works_as_on_the_numpy_engine(played, tool):
+    module, x = make()
+    TOOLS[tool](module.eval())
+    found = step(module, x)
+    equal(found, on_numpy(module, x))
+    assert len(found[-1]) < len(step(make()[0], x)[-1]) or tool != "freeze"
+
+
+def test_hooks_recipes_and_lengths_act_as_on_the_numpy_engine(played):
+    module, x = make()
+    torch.nn.init.zeros_(module.bias_ih_l0)
+    before = step(module, x)[-1]
+    module.weight_hh_l0.register_hook(lambda gradient: 2 * gradient)
+    found = step(module, x)
+    assert not torch.equal(found[-1], before)
+    equal(found, on_numpy(module, x))
+
+    def padded(module, x):
+        module.zero_grad()
+        y, (h, c) = module(x, lengths=[3, 0, 5])
+        (y.square().sum() + h.sum()).backward()
+        return [y.detach(), h.detach(), c.detach(), flat_gradient(module)]
+
+    equal(padded(module, x), on_numpy(module, x, run=padded))
 
 
 def test_a_reserve_that_no_forward_wrote_is_refused(played):
     module, x = make()
-    arguments = (x, None, None, None, module.params.detach(), None, module._spec_json, 0.0, False)
-    y, hy, cy, reserve = _torch_ops.rnn(*arguments, True)
+    arguments = (x, None, None, None, None, module._spec_text(), 0.0, [w.detach() for w in module.parameters()])
+    y, hy, cy, reserve, algo = _torch_ops.rnn(*arguments, True)
     for wrong in (reserve[1:], reserve.view(torch.int8), reserve[:0]):
         with pytest.raises(ArgumentError, match="Invalid reserve"):
-            _torch_ops.rnn_backward(y, hy, cy, y, wrong, *arguments, True)
+            _torch_ops.rnn_backward(y, hy, cy, y, wrong, algo, *arguments, True)
 
 
 def test_an_empty_batch_makes_no_call(played):
@@ -151,22 +188,16 @@ def test_an_empty_batch_makes_no_call(played):
     y.sum().backward()
     assert y.shape == (5, 0, 12)
     assert h.shape == (4, 0, 6)
-    assert not module.params.grad.any()
+    assert not flat_gradient(module).any()
     assert not [name for name, *_ in played.calls if name in shim.PASSES]
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_more_steps_than_one_native_call_takes_run_without_gradients_only(played, monkeypatch, lengths, dropout):
-    module, x = make(dropout=dropout)
+def test_more_steps_than_one_native_call_takes_are_refused(played, monkeypatch, lengths):
+    module, x = make()
     data = x if lengths is None else pack_padded_sequence(x, lengths, enforce_sorted=False)
     monkeypatch.setattr(_torch_cudnn, "TIME_MAX", 4)
-    seed = first_seed(5)
-    with torch.no_grad():
-        (y, found), (theirs, expected) = module(data), on_numpy(data, run=module, chain=(seed, 0))
-    y, theirs = (y, theirs) if lengths is None else (y.data, theirs.data)
-    equal([y, *found], [theirs, *expected])
-    with pytest.raises(TorchArgumentError, match=r"Invalid input length: 5, .* if gradients are needed"):
+    with pytest.raises(TorchArgumentError, match="Invalid input length: 5, expecting at most 4 steps on CUDA"):
         module(data)
     monkeypatch.setattr(_torch_cudnn, "TIME_MAX", 5)
     module(data)
@@ -181,7 +212,8 @@ def test_a_compiled_step_is_the_same(played):
     expected = step(module, x, lengths)
     torch.manual_seed(2)
     module.compile(backend="aot_eager", fullgraph=True)
-    equal(step(module, x, lengths), expected)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        equal(step(module, x, lengths), expected)
 
 
 class OneDtypePermuted(ShuffledEngine):
@@ -194,22 +226,18 @@ class OneDtypePermuted(ShuffledEngine):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
 def test_autocast_gives_each_weight_to_the_layout_of_its_dtype(played, seed, lengths):
-    """Against a module in that dtype on the plain NumPy engine; gradients come in the module's own layout."""
+    """Against a module in that dtype on the plain NumPy engine."""
     played.engine = OneDtypePermuted(seed)
     module, x = make(dtype=torch.float32)
-    plain, casts = played.engine.layout(RNNSpec.from_json(module._spec_json)), module._layout_for(x.bfloat16())
-    assert plain == module._layout != casts
     with torch.autocast("cpu", torch.bfloat16):
-        found = step(module, x.float(), lengths)
+        *found, gradient = step(module, x.float(), lengths)
     with use_engine(NumpyEngine()):
         other, _ = make(dtype=torch.bfloat16)
         other.load_state_dict(module.state_dict())
-    *results, gradient = on_numpy(other, x.bfloat16(), lengths)
-    equal(found[:-1], results)
-    assert found[-1].dtype == torch.float32
-    gradients = dict(other.named_weights(gradient))
-    for name, found_ in module.named_weights(found[-1]):
-        torch.testing.assert_close(found_, gradients[name].float(), rtol=0, atol=0, msg=name)
+    *results, expected = on_numpy(other, x.bfloat16(), lengths)
+    equal(found, results)
+    assert gradient.dtype == torch.float32
+    torch.testing.assert_close(gradient, expected.float(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("operator", [_torch_ops.rnn, _torch_ops.rnn_backward], ids=str)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.errors import CudnnError
+from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import Gpu
 from tests.helpers.layouts import ShuffledEngine
@@ -251,4 +253,33 @@ def test_other_statuses_and_refusals_of_the_standard_algorithm_are_errors(played
     with pytest.raises(CudnnError, match=function):
         module(torch.zeros(2, 2, 8))
     assert set(played.complaints) == {f"{function}: {function} with {algo}"}
+    played.complaints.clear()
+
+
+def test_a_backward_has_the_algorithm_that_wrote_its_reserve_after_many_other_batches(played):
+    """More kinds of batches than are remembered; and nothing is remembered of the forward's kind."""
+    played.refused["cudnnRNNForward", SMALL_H] = native.NOT_SUPPORTED
+    module, x = make(dtype=F32)
+    y, _ = module(x.float())
+    for T in range(6, 6 + 2 * _torch_cudnn.BATCHES_MAX):
+        module(torch.zeros(T, 3, 4))
+    played.calls.clear()
+    y.square().sum().backward()
+    assert {algo for algo, *_ in told(played)} == {"STANDARD"}
+    played.complaints.clear()
+
+
+def test_data_with_the_batch_first_is_transposed_as_torch_does_for_its_algorithms(played):
+    run(ours.LSTM, 16, 8, F32, batch_first=True, T=3)
+    assert algorithms(played) == (SMALL_H, SMALL_H)
+    assert {layout for layout, _ in played.described} == {"SEQ_MAJOR_UNPACKED"}
+
+
+def test_the_algorithms_that_ran_can_be_seen(played, monkeypatch):
+    monkeypatch.setattr(_torch_cudnn, "_batches", Recent(4))
+    run(ours.LSTM, 160, 8, F32)
+    assert _torch_cudnn.algorithms() == {(SMALL_H, STANDARD)}
+    played.refused["cudnnRNNForward", SMALL_H] = native.NOT_SUPPORTED
+    run(ours.LSTM, 16, 8, F32)
+    assert _torch_cudnn.algorithms() == {(SMALL_H, STANDARD), (STANDARD, STANDARD)}
     played.complaints.clear()

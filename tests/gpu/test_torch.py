@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from tests.gpu.numbers import ALLOWED, EPS, LENGTHS, largest  # noqa: E402
 from tests.gpu.prepared import OnTorch, captured_by_torch, wrong_in_a_callers_graph  # noqa: E402
-from tests.interop.pairs import KINDS, gradients, make_pair, tensors, worst  # noqa: E402
+from tests.interop.pairs import KINDS, gradients, make_pair, one_graph, tensors, worst  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
 
     def steps(through):
         torch.manual_seed(7)
-        return [torch.autograd.grad(through(x).square().sum(), [x, mine.params]) for _ in range(20)]
+        return [torch.autograd.grad(through(x).square().sum(), [x, *mine.parameters()]) for _ in range(20)]
 
     expected = steps(run)
     assert not torch.equal(expected[0][0], expected[1][0])
@@ -143,7 +143,8 @@ def test_autocast_runs_in_half_as_torchs_own_module_does(dtype, answer):
         with torch.autocast("cuda", dtype):
             y, _ = module(x)
         y.float().square().sum().backward()
-        assert y.dtype == dtype
+        answer(f"autocast {dtype}: dtype of {name}", y.dtype)  # torch's is float16 whatever autocast's is (T1)
+        assert name == "torch" or y.dtype == dtype
         assert all(gradient.dtype == torch.float32 for gradient in gradients(module).values())
         found[name] = {"y": y.detach()} | gradients(module)
     difference = largest_share(found["ours"], found["torch"])
@@ -185,7 +186,7 @@ def test_by_torchs_algorithms_results_and_gradients_are_torchs(
 def test_a_compiler_that_makes_cuda_graphs_leaves_the_operators_out_of_them():
     _, mine = make_pair("LSTM", 3, 6, 2)
     mine.cuda()
-    compiled = torch.compile(mine, mode="reduce-overhead")
+    compiled = one_graph(torch.compile(mine, mode="reduce-overhead"))
     for _ in range(4):  # one to warm up, one to capture, two to replay
         x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
         found = []
@@ -193,7 +194,7 @@ def test_a_compiler_that_makes_cuda_graphs_leaves_the_operators_out_of_them():
             mine.zero_grad()
             y, _ = module(x)
             y.square().sum().backward()
-            found.append((y.detach().clone(), mine.params.grad.clone()))
+            found.append((y.detach().clone(), *(gradient.clone() for gradient in gradients(mine).values())))
         for ours, expected in zip(*found, strict=True):
             assert torch.allclose(ours, expected)
 

@@ -21,7 +21,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from pycudnnrnn.engines.numpy_engine import forward  # noqa: E402
 from pycudnnrnn.errors import EngineError  # noqa: E402
-from tests.interop.pairs import TORCHS_WARNINGS, calls, gradients, make_call, make_pair, worst  # noqa: E402
+from pycudnnrnn.interop import torch as ours  # noqa: E402
+from tests.interop.pairs import TORCHS_WARNINGS, calls, gradients, make_call, make_pair, one_graph, worst  # noqa: E402
 
 TOLERANCE = 1e-10
 
@@ -63,10 +64,10 @@ def test_a_graph_that_is_kept_gives_the_same_gradients_again():
     _, mine = make_pair("GRU", 3, 5, 2)
     loss = mine(torch.randn(4, 2, 3, dtype=torch.float64))[0].square().sum()
     loss.backward(retain_graph=True)
-    first = mine.params.grad.clone()
+    first = {name: gradient.clone() for name, gradient in gradients(mine).items()}
     mine.zero_grad()
     loss.backward()
-    assert torch.equal(mine.params.grad, first)
+    assert worst(gradients(mine), first)[0] == 0
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
 
@@ -79,7 +80,7 @@ def test_only_what_requires_a_gradient_gets_one():
         found = [torch.autograd.grad(module(x, (h, c))[0].square().sum(), wanted)[0] for module in (theirs, mine)]
         assert (found[1] - found[0]).abs().max() <= TOLERANCE
         mine(x, (h, c))[0].sum().backward()
-        assert mine.params.grad is None
+        assert set(gradients(mine).values()) == {None}
         wanted.requires_grad_(False)
 
 
@@ -95,7 +96,7 @@ def test_nothing_is_kept_and_no_reserve_is_made_where_no_gradient_will_be_asked_
     _, mine = make_pair("LSTM", 3, 5, 2)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
     nbytes, expected = kept_nbytes(lambda: mine(x)[0])
-    assert nbytes > mine.params.nbytes + 2 * x.nbytes
+    assert nbytes > sum(weight.nbytes for weight in mine.parameters()) + 2 * x.nbytes
     monkeypatch.setattr(forward, "make_reserve", lambda *_: pytest.fail("a reserve that nobody will read"))
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
@@ -131,16 +132,83 @@ def test_what_has_no_gradient_is_refused_by_name_and_never_zero(what):
 def test_functional_call_and_func_grad_take_other_weights():
     theirs, mine = make_pair("GRU", 3, 5, 2)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
-    before = mine.params.detach().clone()
+    before = {name: weight.clone() for name, weight in mine.state_dict().items()}
 
-    def loss(params):
-        return torch.func.functional_call(mine, {"params": params}, (x,))[0].square().sum()
+    def loss(weights):
+        return torch.func.functional_call(mine, weights, (x,))[0].square().sum()
 
-    theirs.load_state_dict({name: 2 * weight for name, weight in theirs.state_dict().items()})
+    doubled = {name: 2 * weight for name, weight in theirs.state_dict().items()}
+    theirs.load_state_dict(doubled)
     theirs(x)[0].square().sum().backward()
-    gradient = dict(mine.named_weights(torch.func.grad(loss)(2 * before)))
-    assert worst(gradient, gradients(theirs))[0] <= TOLERANCE
-    assert torch.equal(mine.params, before)
+    found = {f"d_{name}": gradient for name, gradient in torch.func.grad(loss)(doubled).items()}
+    assert worst(found, {f"d_{name}": gradient for name, gradient in gradients(theirs).items()})[0] <= TOLERANCE
+    assert worst(mine.state_dict(), before)[0] == 0
+    expected = torch.func.functional_call(theirs.to(torch.float32), doubled, (x,))[0]
+    assert torch.allclose(torch.func.functional_call(mine.to(torch.float32), doubled, (x,))[0], expected)
+
+
+def test_a_frozen_weight_gets_no_gradient_and_the_others_get_theirs():
+    theirs, mine = make_pair("LSTM", 3, 5, 2)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    for module in (theirs, mine):
+        module.weight_hh_l0.requires_grad_(False)
+        module.bias_ih_l1.requires_grad_(False)
+        module(x)[0].square().sum().backward()
+        assert module.weight_hh_l0.grad is module.bias_ih_l1.grad is None
+    found, expected = ({name: g for name, g in gradients(m).items() if g is not None} for m in (mine, theirs))
+    assert len(found) == 6
+    assert worst(found, expected)[0] <= TOLERANCE
+
+
+def test_a_hook_of_one_weight_acts_on_its_gradient_alone():
+    theirs, mine = make_pair("GRU", 3, 5)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    for module in (theirs, mine):
+        module.weight_hh_l0.register_hook(lambda gradient: 3 * gradient)
+        module(x)[0].square().sum().backward()
+        module(x)[0].square().sum().backward()  # gradients add up
+    assert worst(gradients(mine), gradients(theirs))[0] <= TOLERANCE
+
+
+def test_a_weight_that_changes_between_forward_and_backward_raises_torchs_error():
+    _, mine = make_pair("LSTM", 3, 5, 2)
+    for weight in mine.parameters():
+        loss = mine(torch.randn(4, 2, 3, dtype=torch.float64))[0].sum()
+        with torch.no_grad():
+            weight.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+BLOCKS = {
+    "RNN": lambda library: ([], library.LSTM(3, 5), []),
+    "RNN, Linear": lambda library: ([], library.LSTM(3, 5), [torch.nn.Linear(5, 2)]),
+    "Linear, RNN": lambda library: ([torch.nn.Linear(3, 4)], library.LSTM(4, 5), []),
+    "tanh, RNN": lambda library: ([torch.nn.Tanh()], library.GRU(3, 5), []),
+    "RNN, RNN": lambda library: ([torch.nn.GRU(3, 4), First()], library.LSTM(4, 5), []),
+}
+
+
+class First(torch.nn.Module):
+    def forward(self, pair):
+        return pair[0]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_checkpointed_block_has_its_gradients_whatever_stands_before_the_rnn(block, reentrant, autocast):
+    found = []
+    for library in (torch.nn, ours):
+        torch.manual_seed(0)
+        before, rnn, after = BLOCKS[block](library)
+        model = torch.nn.Sequential(*before, rnn, First(), *after)
+        x = torch.randn(6, 2, 3, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            y = checkpoint(model, x, use_reentrant=reentrant)
+        y.float().square().sum().backward()
+        found.append({"x": x.grad} | gradients(model))
+    assert worst(found[1], found[0])[0] <= (0.05 if autocast else 1e-5)
 
 
 # --- dropout ----------------------------------------------------------------------------------------------------------
@@ -149,7 +217,7 @@ WAYS = {
     "padded": lambda module, x: module(x)[0],
     "packed": lambda module, x: module(pack_padded_sequence(x, [2, 4], enforce_sorted=False))[0].data,
     "checkpointed": lambda module, x: checkpoint(lambda z: module(z)[0], x, use_reentrant=False),
-    "compiled": lambda module, x: torch.compile(module, backend="aot_eager", fullgraph=True)(x)[0],
+    "compiled": lambda module, x: one_graph(torch.compile(module, backend="aot_eager", fullgraph=True))(x)[0],
 }
 
 

@@ -1,4 +1,4 @@
-"""One graph for a compiler, the operators' contracts, and a program that is exported and read back."""
+"""One graph for a compiler, the operators' contracts, and exports, which run torch's own forward."""
 
 import pytest
 
@@ -9,9 +9,10 @@ import torch  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 
 from pycudnnrnn.errors import EngineError  # noqa: E402
+from pycudnnrnn.interop import torch as ours  # noqa: E402
 from pycudnnrnn.interop._torch_ops import rnn, rnn_backward  # noqa: E402
 from tests.helpers.pairwise import pairwise  # noqa: E402
-from tests.interop.pairs import KINDS, TORCHS_WARNINGS, make_call, make_pair, tensors, worst  # noqa: E402
+from tests.interop.pairs import KINDS, TORCHS_WARNINGS, Model, make_call, make_pair, worst  # noqa: E402
 
 pytestmark = TORCHS_WARNINGS
 
@@ -19,7 +20,8 @@ pytestmark = TORCHS_WARNINGS
 @pytest.fixture(autouse=True)
 def _fresh_compiler():
     torch.compiler.reset()
-    yield
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
     torch.compiler.reset()
 
 
@@ -59,31 +61,94 @@ def test_the_operators_keep_torchs_contracts(kind, ragged, keep):
     h, c = [*call.hx, None][:2]
     for seed, dropout in ((None, 0.0), (torch.tensor(3), 0.5)):
         x, sizes = (packed.data, packed.batch_sizes) if ragged else (call.x, None)
-        arguments = (x, sizes, h, c, mine.params.detach(), seed, mine._spec_json, dropout, False)
+        arguments = (x, sizes, h, c, seed, mine._spec_text(), dropout, [w.detach() for w in mine.parameters()])
         # The last check compares every byte, and between the arrays of a reserve some are never written.
         checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
         torch.library.opcheck(rnn, (*arguments, keep), test_utils=checks[:3] if keep else checks)
         if keep:
-            y, hy, cy, reserve = rnn(*arguments, keep)
-            torch.library.opcheck(rnn_backward, (y + 1, hy + 1, cy + 1, y, reserve, *arguments, True))
+            y, hy, cy, *kept = rnn(*arguments, keep)
+            torch.library.opcheck(rnn_backward, (y + 1, hy + 1, cy + 1, y, *kept, *arguments, True))
 
 
 def test_an_operator_by_itself_has_no_gradient_and_says_so():
     _, mine = make_pair("GRU", 3, 5)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
-    y, *_ = rnn(x, None, None, None, mine.params, None, mine._spec_json, 0.0, False, True)
+    y, *_ = rnn(x, None, None, None, None, mine._spec_text(), 0.0, list(mine.parameters()), True)
     with pytest.raises(EngineError, match=r"interop.torch's modules have the gradients"):
         y.sum().backward()
 
 
-def test_an_exported_program_computes_the_same_for_any_number_of_steps(tmp_path):
-    _, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True, dropout=0.5)
-    mine.eval()
+def test_without_torchs_switch_a_compiled_model_runs_the_rnn_outside_of_its_graphs():
+    theirs, mine = (Model(module) for module in make_pair("GRU", 3, 5))
     x = torch.randn(4, 2, 3, dtype=torch.float64)
-    steps = torch.export.Dim("T", min=2, max=100)
-    program = torch.export.export(mine, (x,), dynamic_shapes=({0: steps},))
+    with torch._dynamo.config.patch(allow_rnn=False):
+        assert torch.allclose(torch.compile(mine, backend="aot_eager")(x), theirs(x))
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=KINDS)
+def models(request):
+    """Torch's model and ours, in evaluation, and an input."""
+    pair = make_pair(request.param, 3, 5, 2, bidirectional=True, dropout=0.5, dtype=torch.float32)
+    return *(Model(module).eval() for module in pair), torch.randn(4, 2, 3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_needs_nothing_of_this_package(models, strict, tmp_path):
+    theirs, mine, x = models
+    program = torch.export.export(mine, (x,), strict=strict)
+    assert not [node for node in program.graph.nodes if "pycudnnrnn" in str(node.target)]
     torch.export.save(program, tmp_path / "m.pt2")
     for read in (program, torch.export.load(tmp_path / "m.pt2")):
-        for T in (4, 9):
-            x = torch.randn(T, 2, 3, dtype=torch.float64)
-            assert all(map(torch.equal, tensors(read.module()(x)), tensors(mine(x))))
+        assert torch.allclose(read.module()(x), theirs(x), atol=1e-6)
+    assert torch.allclose(mine(x), theirs(x), atol=1e-6)
+
+
+def test_a_traced_model_saves_and_runs_without_this_package(models, tmp_path):
+    theirs, mine, x = models
+    torch.jit.trace(mine, x).save(tmp_path / "m.pt")
+    traced = torch.jit.load(tmp_path / "m.pt")
+    assert "pycudnnrnn::" not in str(traced.inlined_graph)
+    assert torch.allclose(traced(x), theirs(x), atol=1e-6)
+    assert traced.state_dict().keys() == mine.state_dict().keys()
+
+
+def test_a_scripted_model_is_torchs_and_the_model_can_be_turned_back(models):
+    theirs, mine, x = models
+    scripted = torch.jit.script(mine)
+    assert torch.equal(scripted(x), theirs(x))
+    assert dict(scripted.named_parameters())["rnn.weight_hh_l1"].data_ptr() == mine.rnn.weight_hh_l1.data_ptr()
+    ours.replace_rnns(mine)  # torch's hook leaves torch's module in the model
+    assert isinstance(mine.rnn, (ours.LSTM, ours.GRU, ours.RNN))
+    assert torch.allclose(mine(x), theirs(x), atol=1e-6)
+
+
+def test_a_scripted_subclass_keeps_its_own_forward():
+    class Shifted(ours.GRU):
+        def forward(self, x):
+            return x + 1
+
+    assert torch.equal(torch.jit.script(torch.nn.Sequential(Shifted(3, 5)))(torch.ones(2)), torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_an_onnx_file_is_torchs_and_runs_in_onnxruntime(models, exporter, tmp_path):
+    need(*["onnxruntime"], *["onnxscript"] * (exporter == "dynamo"))
+    import onnxruntime
+
+    theirs, mine, x = models
+    if getattr(mine.rnn, "proj_size", 0):
+        pytest.skip("ONNX has no projection, and torch says so")
+    path = tmp_path / "m.onnx"
+    torch.onnx.export(mine, (x,), path, dynamo=exporter == "dynamo")
+    session = onnxruntime.InferenceSession(path)
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert torch.allclose(torch.from_numpy(y), theirs(x), atol=1e-5)
+
+
+def test_lengths_in_an_export_are_refused(models):
+    _, mine, x = models
+    with pytest.raises(RuntimeError, match=r"lengths.*pack the sequences"):
+        torch.jit.trace(lambda data: mine.rnn(data, lengths=[4, 2])[0], x)

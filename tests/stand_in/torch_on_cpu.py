@@ -122,7 +122,12 @@ def step(module, x, lengths=None, hx=None):
     y = output if lengths is None else output.data
     (y * torch.arange(1, y.numel() + 1).view(y.shape)).sum().backward()
     final = final if isinstance(final, tuple) else (final,)
-    return [y.detach().clone(), *(state.detach().clone() for state in final), module.params.grad.clone()]
+    return [y.detach().clone(), *(state.detach().clone() for state in final), flat_gradient(module)]
+
+
+def flat_gradient(module):
+    """Every gradient in one vector; a frozen weight has none."""
+    return torch.cat([weight.grad.flatten() for weight in module.parameters() if weight.grad is not None])
 
 
 def on_numpy(*arguments, run=step, chain=None):
