@@ -24,8 +24,6 @@ from pycudnnrnn.spec import DType
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from pycudnnrnn.engines import Engine
-
     class AnyArray(Protocol):
         """The attributes that arrays of all libraries have."""
 
@@ -216,22 +214,6 @@ def _by_dlpack(array: Any, namespace: Any) -> Any:
     if array.dtype.name == "bfloat16":
         return namespace.from_dlpack(array.view("int16")).view(namespace.bfloat16)
     return namespace.from_dlpack(array)
-
-
-def streams(engine: Engine, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
-    """Run the engine's work in the block on the current stream of the caller's library.
-
-    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for these streams,
-    and they wait for the work. JAX's streams cannot be reached: DLPack orders its arrays, and the block ends when the
-    work is done, because JAX may reuse an array's memory as soon as the array is gone.
-    """
-    if engine.device == "cpu":
-        return contextlib.nullcontext()
-    if library == "cupy" and libraries <= {"cupy"}:
-        return engine.active()
-    own = stream_address(library, engine.device)
-    others = {stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
-    return engine.on_stream(own, others, wait="jax" in libraries)
 
 
 def stream_address(library: str, device: str) -> int | None:

@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
@@ -256,6 +257,24 @@ class Engine(Protocol):
 
     def forward(self, config: CallConfig) -> EagerForward:
         """Return a callable that runs forwards of one kind: they differ from `config` only in their lengths."""
+
+
+def on_callers_stream(
+    engine: Engine, library: str, libraries: frozenset[str]
+) -> contextlib.AbstractContextManager[Any]:
+    """Run the engine's work in the block on the current stream of the caller's library.
+
+    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for these streams,
+    and they wait for the work. JAX's streams cannot be reached: DLPack orders its arrays, and the block ends when the
+    work is done, because JAX may reuse an array's memory as soon as the array is gone.
+    """
+    if engine.device == "cpu":
+        return contextlib.nullcontext()
+    if library == "cupy" and libraries <= {"cupy"}:
+        return engine.active()
+    own = _arrays.stream_address(library, engine.device)
+    others = {_arrays.stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
+    return engine.on_stream(own, others, wait="jax" in libraries)
 
 
 _made: dict[str, Engine] = {}

@@ -11,7 +11,7 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._keywords import with_hints
-from pycudnnrnn.engines import Engine, Reserve
+from pycudnnrnn.engines import Engine, Reserve, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import UPSTREAM, Arrays, Name, Slot
@@ -79,7 +79,7 @@ class Call(NamedTuple):
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         """Put the engine's work on the caller's current stream. `arrays`: more arrays, such as upstream gradients."""
-        return _arrays.streams(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
+        return on_callers_stream(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
 
     def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)

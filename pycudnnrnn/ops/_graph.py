@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind
-from pycudnnrnn.engines import Engine, EngineGraph, engine_for
+from pycudnnrnn.engines import Engine, EngineGraph, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentTypeError, CaptureError
 from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, UPSTREAM, Name
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -80,5 +80,5 @@ class Graph:
 
 
 def _replay_on_callers_stream(engine: Engine, kind: ArrayKind, native: EngineGraph) -> None:
-    with _arrays.streams(engine, kind.library, frozenset({kind.library})):
+    with on_callers_stream(engine, kind.library, frozenset({kind.library})):
         native.replay()

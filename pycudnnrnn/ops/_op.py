@@ -17,7 +17,7 @@ from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._recent import Recent
 from pycudnnrnn._text import warn
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for
+from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops import _chunks
@@ -287,7 +287,7 @@ class CudnnRNN:
         kind = _arrays.kind_of("weights[0]", weights[0])
         engine = engine_for(kind.device)
         xp, layout = engine.xp, engine.layout(self.spec)
-        with _arrays.streams(engine, kind.library, _arrays.libraries_of(*weights, *biases, out)):
+        with on_callers_stream(engine, kind.library, _arrays.libraries_of(*weights, *biases, out)):
             weights, biases = (
                 [self._canonical(f"{name}[{i}]", array, engine) for i, array in enumerate(arrays)]
                 for name, arrays in (("weights", weights), ("biases", biases))
@@ -345,7 +345,7 @@ class CudnnRNN:
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
         layout = target.layout(self.spec)
-        with _arrays.streams(source, kind.library, frozenset({kind.library, "cupy"})):
+        with on_callers_stream(source, kind.library, frozenset({kind.library, "cupy"})):
             native = take_params(source, self.spec, "params", params)
             host = _arrays.move(native, np)  # so that the two devices' streams need no order
             weights, biases = to_canonical(host, source.layout(self.spec), copy=False)
@@ -552,7 +552,7 @@ class CudnnRNN:
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
         libraries, engine = _arrays.libraries_of(x, hx, cx, params), engine_for(kind.device)
-        with _arrays.streams(engine, kind.library, libraries):
+        with on_callers_stream(engine, kind.library, libraries):
             shape = x.shape
             if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool
-from pycudnnrnn.engines import Engine, EnginePlan
+from pycudnnrnn.engines import Engine, EnginePlan, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._graph import Check, Graph
 from pycudnnrnn.ops._take import Taker, take_params
@@ -148,7 +148,7 @@ class Plan:
         if which is not FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         library = _arrays.library_of(given[which.data])
-        with _arrays.streams(self._engine, library, _arrays.libraries_of(*given)):
+        with on_callers_stream(self._engine, library, _arrays.libraries_of(*given)):
             arrays, at = self._take[which](*given)
             self._native.run(which, arrays, at, accumulate=accumulate)
 
@@ -177,7 +177,7 @@ class Plan:
         if kind.library == "jax" and kind.device != "cpu":
             expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
             raise ArgumentError("params", expected, "a JAX array")
-        with _arrays.streams(self._engine, kind.library, frozenset({kind.library})):
+        with on_callers_stream(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
             graph = self._native.capture(native, carry_state=carry_state)
             return Graph(graph, self._schedule, kind, params, self._check)
