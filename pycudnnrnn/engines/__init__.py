@@ -161,10 +161,10 @@ class EnginePlan(Protocol):
     def hold(self, params: Any | None) -> None:
         """Read params once for all later calls with this buffer, until `hold` gets another one or None."""
 
-    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:
-        """Run a pass on native, checked arrays; `at` has their addresses in the pass's order. Its device is current.
+    def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:
+        """Return a function that runs a pass on native, checked arrays; `at` has their addresses in the pass's order.
 
-        With `accumulate` the gradient of params is added to the array.
+        Its device must be current. With `accumulate=True` the gradient of params is added to the array.
         """
 
     def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
@@ -259,6 +259,9 @@ class Engine(Protocol):
         """Return a callable that runs forwards of one kind: they differ from `config` only in their lengths."""
 
 
+_NOTHING: Final = contextlib.nullcontext()
+
+
 def on_callers_stream(
     engine: Engine, library: str, libraries: frozenset[str]
 ) -> contextlib.AbstractContextManager[Any]:
@@ -269,7 +272,7 @@ def on_callers_stream(
     work is done, because JAX may reuse an array's memory as soon as the array is gone.
     """
     if engine.device == "cpu":
-        return contextlib.nullcontext()
+        return _NOTHING
     if library == "cupy" and libraries <= {"cupy"}:
         return engine.active()
     own = _arrays.stream_address(library, engine.device)

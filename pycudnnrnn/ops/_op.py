@@ -190,7 +190,7 @@ class CudnnRNN:
         seed = self.spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
         engine = engine_for(_device_name(device))
         layout = engine.layout(self.spec)
-        params = np.zeros(layout.size, self.dtype.numpy)
+        params = _arrays.aligned((layout.size,), self.dtype.numpy, zeros=True)
         for region in layout.weights:
             rng = np.random.default_rng([seed, region.pseudo_layer, region.lin_layer_id])
             bound = (6 / sum(region.shape)) ** 0.5
@@ -438,7 +438,7 @@ class CudnnRNN:
         engine, training = engine_for(_device_name(device)), check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training else None
         native = engine.plan(CallConfig(self.spec, schedule, training, dropout))
-        check = functools.partial(self._dropouts.check_runs, dropout, engine)
+        check = None if dropout is None else functools.partial(self._dropouts.check_runs, dropout, engine)
         return Plan(engine, self.spec, schedule, native, training, check)
 
     def memory(
@@ -511,11 +511,7 @@ class CudnnRNN:
         check_forward_only(self.spec.direction)
         h_and_c(initial_state, self.spec)  # raises for wrong states before the first piece
 
-        return Stream(functools.partial(self._run_piece, params), f"ops.{type(self).__name__}", initial_state)
-
-    def _run_piece(self, params: Any, x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
-        fwd = self.run(x, *h_and_c(states, self.spec), params, False)
-        return fwd.output, (fwd.output_h,) if fwd.output_c is None else (fwd.output_h, fwd.output_c)
+        return Stream(functools.partial(_model, self, params), f"ops.{type(self).__name__}", initial_state)
 
     def run(
         self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,
@@ -579,6 +575,11 @@ class CudnnRNN:
         like = schedule.longest_ragged() if ragged else schedule
         forward = _chunks.eager_forward(engine, CallConfig(self.spec, like, keep_reserve, dropout), every)
         return Kind(take, forward, schedule)
+
+
+def _model(op: CudnnRNN, params: Any, _inputs: Any) -> tuple[CudnnRNN, Any]:
+    """Return the model of a stream; see `Stream`."""
+    return op, params
 
 
 def _device_name(device: str | None) -> str:

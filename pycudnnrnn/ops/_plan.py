@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool
@@ -15,6 +18,13 @@ from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
 
+class Bound(NamedTuple):
+    """A pass bound to arrays, which have been checked."""
+
+    arrays: tuple[Any, ...]
+    run: Callable[..., None]
+
+
 class Plan:
     """Prepared calls of an op with fixed sizes and lengths, on your own buffers. `op.prepare` returns it.
 
@@ -22,6 +32,10 @@ class Plan:
       its scratch memory (see `op.memory`).
     - `reserve_nbytes`: bytes of the reserve, which you own: a uint8 array [reserve_nbytes]. In training, `forward`
       fills it, then `backward_data` changes it, then `backward_weights` reads it.
+
+    A plan keeps the NumPy or CuPy arrays of the last call of each pass alive. A call with the same array objects runs
+    without a check, and reads their present values. Other arrays are checked, and torch and JAX arrays always are. Do
+    not change the shape or the memory of an array object between calls.
 
     On cuDNN the calls allocate no memory. Use a plan from one thread at a time, and on one stream: it belongs to the
     stream that its first call runs on. A call on another stream raises an error, so prepare a plan for each stream.
@@ -45,6 +59,7 @@ class Plan:
         self._engine, self._spec, self._schedule = engine, spec, schedule
         self._native, self._training, self._check = native, training, check
         self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
+        self._last: dict[Pass, Bound] = {}
         reserve_nbytes = native.reserve_nbytes if training else None
         wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
         self._take = {
@@ -63,10 +78,10 @@ class Plan:
         return self._native.spec.math_type
 
     def hold(self, params: Any | None) -> None:
-        """Promise that `params` will not change, so that calls with this buffer can reuse a converted copy of it.
+        """Promise that `params` will not change, so that calls with this buffer can reuse what was computed from it.
 
-        This saves time on the NumPy engine with 16-bit params: they are converted once, and not in each call. Other
-        arrays that are passed to a call are read as usual.
+        This saves time on the NumPy engine: 16-bit params are converted once, matrices are packed once for the compiled
+        kernels, and biases are added once. Other buffers that are passed to a call are read as usual.
 
         Args:
             params: the flat buffer of all weights and biases, [params_size()]. After changing its values, call `hold`
@@ -97,8 +112,9 @@ class Plan:
             ArgumentTypeError: None for an array that is needed, such as the reserve in training.
             StateError: the op's dropout state was set after the plan was prepared.
         """
-        self._check()
-        self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
+        if self._check:
+            self._check()
+        self._bound_to(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))()
 
     def backward_data(
         self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
@@ -124,7 +140,7 @@ class Plan:
                 or a plan that is not for training.
             ArgumentTypeError: None for an array that is needed.
         """
-        self._run(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))
+        self._bound_to(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))()
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Run the second backward pass, after `backward_data`: write the gradient of params to `d_params`.
@@ -142,15 +158,25 @@ class Plan:
                 or a plan that is not for training.
             ArgumentTypeError: None for an array that is needed.
         """
-        self._run(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate))
+        accumulate = check_bool("accumulate", accumulate)
+        self._bound_to(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve))(accumulate=accumulate)
 
-    def _run(self, which: Pass, given: tuple[Any, ...], *, accumulate: bool = False) -> None:
+    def _bound_to(self, which: Pass, arrays: tuple[Any, ...]) -> Callable[..., None]:
+        """Return a function that runs a pass on these arrays, which are checked unless they are the last call's."""
+        last = self._last.get(which)
+        if last and all(map(operator.is_, arrays, last.arrays)):
+            return last.run
         if which is not FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
-        library = _arrays.library_of(given[which.data])
-        with on_callers_stream(self._engine, library, _arrays.libraries_of(*given)):
-            arrays, at = self._take[which](*given)
-            self._native.run(which, arrays, at, accumulate=accumulate)
+        library, libraries = _arrays.library_of(arrays[which.data]), _arrays.libraries_of(*arrays)
+        on_stream = functools.partial(on_callers_stream, self._engine, library, libraries)
+        with on_stream():
+            run = self._native.bind(which, *self._take[which](*arrays))
+        if self._engine.device != "cpu":
+            run = functools.partial(_run_on, on_stream, run)
+        if libraries <= {"numpy", "cupy"}:  # the arrays of other libraries may get other memory
+            self._last[which] = Bound(arrays, run)
+        return run
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward and, in training, both backward passes after it, as one CUDA graph with its own buffers.
@@ -191,3 +217,8 @@ class Plan:
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")
+
+
+def _run_on(on_stream: Callable[[], Any], run: Callable[..., None], **keywords: bool) -> None:
+    with on_stream():
+        run(**keywords)

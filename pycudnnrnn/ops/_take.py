@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.passes import Arrays, Name, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
-
-APART_MAX: Final = 256
-"""Most sets of addresses that are remembered as not overlapping."""
 
 _FLAT: Final = frozenset({"params", "d_params"})
 
@@ -36,7 +32,6 @@ class Taker:
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
         self._of_engine = engine.arrays.holds, engine.arrays.address, engine.alignment
-        self._apart: Recent[bool] = Recent(APART_MAX)
         self._wanted = [(name, wanted[name], wanted[name].strides, in_place or name in _FLAT) for name in words]
 
     def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
@@ -81,9 +76,8 @@ class Taker:
                     place = address(native)
             found[name] = native
             at.append(place)
-        if self._in_place and not self._apart.get(key := tuple(at)):
+        if self._in_place:
             self._check_apart(at)
-            self._apart.keep(key, value=True)
         return found, at
 
     def _brought(self, name: Name, array: Any) -> Any:
