@@ -252,8 +252,11 @@ class Engine(Protocol):
     def plan(self, config: CallConfig) -> EnginePlan:
         """Prepare one kind of call."""
 
-    def memory(self, config: CallConfig) -> Memory:
-        """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run."""
+    def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
+        """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run.
+
+        With `adds` the array of the gradient of params exists before the backward.
+        """
 
     def forward(self, config: CallConfig) -> EagerForward:
         """Return a callable that runs forwards of one kind: they differ from `config` only in their lengths."""

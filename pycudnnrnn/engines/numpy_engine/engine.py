@@ -120,13 +120,14 @@ class NumpyEngine:
         """
         return NumpyPlan(self._calls(config), config)
 
-    def memory(self, config: CallConfig) -> Memory:
+    def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
         """Return the memory that one kind of call takes, without running it.
 
         Args:
             config: the configuration of the call.
+            adds: whether the array of the gradient of params exists before the backward. Default: False.
         """
-        return memory(config, self.layout(config.spec).size)
+        return memory(config, self.layout(config.spec).size, adds=adds)
 
     def forward(self, config: CallConfig) -> EagerForward:
         """Return a function that runs forwards of one kind, with other lengths in each call.

@@ -18,8 +18,8 @@ STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
 
 
-def memory(config: CallConfig, params_size: int) -> Memory:
-    """Return what a forward takes and, in training, its backward; see `engines.Memory`."""
+def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
+    """Return what a forward takes and, in training, its backward; see `engines.Memory` and `engines.Engine.memory`."""
     spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
     rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
     cell = cell_of(spec, rows)
@@ -50,6 +50,7 @@ def memory(config: CallConfig, params_size: int) -> Memory:
     # A second product for the same input rows is added: of the other direction, or of a GRU's n gate.
     added = block * max(layers) if spec.num_dirs == 2 or spec.mode is RNNMode.GRU else 0
     back = pairs + (cell.backward_elements(block) + added + states * state_width) * inner
+    back += params_size * outer if adds else 0
     product = cell.weight_elements(block, max(*layers, spec.state_size), adds=len(parts) > 1)
     end = gradients + (product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
     peak = fixed + packed + max(weights + step + top + dropping, weights + back, end)
