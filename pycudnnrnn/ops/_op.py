@@ -547,14 +547,15 @@ class CudnnRNN:
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
-        libraries, engine = _arrays.libraries_of(x, hx, cx, params), engine_for(kind.device)
+        engine = engine_for(kind.device)
+        libraries = frozenset[str]() if engine.device == "cpu" else _arrays.libraries_of(x, hx, cx, params)
         with on_callers_stream(engine, kind.library, libraries):
             shape = x.shape
             if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
                 raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", tuple(shape), aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
-            lengths = check_lengths(sequence_lengths, T, B)
+            lengths = None if sequence_lengths is None else check_lengths(sequence_lengths, T, B)
             dropout = self._dropout_on(engine) if is_training else None
             key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names
             take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind(*key))

@@ -42,7 +42,8 @@ class Calls:
     """What all calls of one kind share. Nothing in it changes, so threads may share it.
 
     `directions`: the columns of each direction in a layer's output (None: all of them) and its blocks of steps.
-    `reads_in_place`: whether `read` returns views of params. `reserve_nbytes`: 0 if no reserve is kept.
+    `states`: the names of initial and final states, and their widths. `reads_in_place`: whether `read` returns views
+    of params. `reserve_nbytes`: 0 if no reserve is kept.
     """
 
     def __init__(self, spec: RNNSpec, schedule: Schedule, layout: ParamLayout, *, keeps: bool, drops: bool) -> None:
@@ -50,12 +51,13 @@ class Calls:
         self.spec, self.schedule, self.layout, self.keeps = spec, schedule, layout, keeps
         self.cell, self.packing = cell_of(spec, schedule.num_rows), Packing(spec, schedule)
         self.directions, self.stacks = directions_of(spec, schedule), all_stacks(layout, spec)
-        self.reads_in_place = spec.dtype is spec.compute_dtype and all(
-            stack.span for stacks in self.stacks for stack in stacks.values()
-        )
+        self._views = [[(name, stack.span, stack.shape) for name, stack in stacks.items()] for stacks in self.stacks]
+        spans = [span for views in self._views for _, span, _ in views]
+        self.reads_in_place = spec.dtype is spec.compute_dtype and None not in spans
         self.reserve_parts = list(reserve_parts(spec, schedule.num_rows, drops=drops)) if keeps else []
         self.reserve_nbytes = sum(part.nbytes for part in self.reserve_parts)
         self._shapes, self._dtype = shapes(spec, schedule.data_axes, schedule.B), spec.dtype.numpy
+        self.states = [("hx", "hy", spec.state_size), *([("cx", "cy", spec.num_units)] if spec.has_cell_state else [])]
 
     def new(self, names: tuple[Name, ...]) -> list[Array | None]:
         """Return new arrays for the caller; None for those that the cell does not have."""
@@ -63,6 +65,8 @@ class Calls:
 
     def read(self, params: Array) -> list[Weights]:
         """Return the weights of each pseudo-layer in a params buffer, in the compute dtype."""
+        if self.reads_in_place:
+            return [Weights(**{name: params[at].reshape(shape) for name, at, shape in views}) for views in self._views]
         dtype = self.cell.dtype
         return [
             Weights(**{name: stack.read(params).astype(dtype, copy=False) for name, stack in stacks.items()})

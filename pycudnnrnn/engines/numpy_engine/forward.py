@@ -8,7 +8,7 @@ direction is a GEMM over each block of rows, and so are the gradients; the only 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.passes import RESULTS, Arrays
+
+NO_TAPE: Final = Tape()
 
 
 def forward(calls: Calls, dropout: Any | None, inputs: Arrays) -> Results:
@@ -41,21 +43,24 @@ class BoundForward:
         self._calls, self._dropout, self._before, self._after = calls, dropout, list[Copy](), list[Copy]()
         rows = packing.read(arrays["x"], self._before)
         self.reserve = NumpyReserve(calls, arrays["reserve"], rows, arrays["params"]) if calls.keeps else None
-        h = c = packing.states(get("hx"), get("hy"), spec.state_size, self._before, self._after)
-        if spec.has_cell_state:
-            c = packing.states(get("cx"), get("cy"), spec.num_units, self._before, self._after)
+        copies = self._before, self._after
+        states = [packing.states(get(x), get(y), width, *copies) for x, y, width in calls.states]
+        h, c = states[0], states[-1]  # a cell without c does not look at it
         self._walks: list[tuple[list[tuple[Any, ...]], int]] = []
         """For each pseudo-layer the arguments of its blocks, and after a layer's last one the layer above (else 0)."""
         self._inputs = [rows]
-        for layer in range(1, spec.num_layers + 1):
+        L, D = spec.num_layers, len(calls.directions)
+        for layer in range(1, L + 1):
             above = self._above(layer, arrays["y"])
             for direction, (columns, blocks) in enumerate(calls.directions):
-                p = (layer - 1) * spec.num_dirs + direction
+                p = (layer - 1) * D + direction
                 out = above if columns is None else above[:, columns]
-                tape = self.reserve.tapes[p] if self.reserve else Tape()
-                walk = [(rows[part], tape.at(part), steps, h[p], c[p], out[part]) for part, steps in blocks]
-                ends = direction + 1 == spec.num_dirs and layer < spec.num_layers
-                self._walks.append((walk, layer if ends else 0))
+                tape = self.reserve.tapes[p] if self.reserve else NO_TAPE
+                walk = [
+                    (rows[part], tape.at(part) if tape else tape, steps, h[p], c[p], out[part])
+                    for part, steps in blocks
+                ]
+                self._walks.append((walk, layer if direction + 1 == D and layer < L else 0))
             self._inputs.append(above)
             rows = above
 
