@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool
@@ -17,12 +16,12 @@ from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, 
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
+_STAY: Final = frozenset({"numpy", "cupy"})
+"""The libraries whose arrays keep their memory."""
 
-class Bound(NamedTuple):
-    """A pass bound to arrays, which have been checked."""
 
-    arrays: tuple[Any, ...]
-    run: Callable[..., None]
+Bound = tuple[tuple[Any, ...], str, frozenset[str], Callable[..., None]]
+"""A pass on arrays that were checked: these, the library that determines its stream, all libraries, and the call."""
 
 
 class Plan:
@@ -114,7 +113,7 @@ class Plan:
         """
         if self._check:
             self._check()
-        self._bound_to(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))()
+        self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
     def backward_data(
         self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
@@ -140,7 +139,7 @@ class Plan:
                 or a plan that is not for training.
             ArgumentTypeError: None for an array that is needed.
         """
-        self._bound_to(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))()
+        self._run(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Run the second backward pass, after `backward_data`: write the gradient of params to `d_params`.
@@ -158,25 +157,28 @@ class Plan:
                 or a plan that is not for training.
             ArgumentTypeError: None for an array that is needed.
         """
-        accumulate = check_bool("accumulate", accumulate)
-        self._bound_to(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve))(accumulate=accumulate)
+        self._run(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate))
 
-    def _bound_to(self, which: Pass, arrays: tuple[Any, ...]) -> Callable[..., None]:
-        """Return a function that runs a pass on these arrays, which are checked unless they are the last call's."""
+    def _run(self, which: Pass, arrays: tuple[Any, ...], **keywords: bool) -> None:
+        """Run a pass. Arrays that are those of the last call are not checked."""
+        engine = self._engine
         last = self._last.get(which)
-        if last and all(map(operator.is_, arrays, last.arrays)):
-            return last.run
+        if last and all(map(operator.is_, arrays, last[0])):
+            _, library, libraries, run = last
+            if engine.device == "cpu":
+                run(**keywords)
+            else:
+                with on_callers_stream(engine, library, libraries):
+                    run(**keywords)
+            return
         if which is not FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         library, libraries = _arrays.library_of(arrays[which.data]), _arrays.libraries_of(*arrays)
-        on_stream = functools.partial(on_callers_stream, self._engine, library, libraries)
-        with on_stream():
+        with on_callers_stream(engine, library, libraries):
             run = self._native.bind(which, *self._take[which](*arrays))
-        if self._engine.device != "cpu":
-            run = functools.partial(_run_on, on_stream, run)
-        if libraries <= {"numpy", "cupy"}:  # the arrays of other libraries may get other memory
-            self._last[which] = Bound(arrays, run)
-        return run
+            run(**keywords)
+        if libraries <= _STAY:
+            self._last[which] = arrays, library, libraries, run
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward and, in training, both backward passes after it, as one CUDA graph with its own buffers.
@@ -217,8 +219,3 @@ class Plan:
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")
-
-
-def _run_on(on_stream: Callable[[], Any], run: Callable[..., None], **keywords: bool) -> None:
-    with on_stream():
-        run(**keywords)

@@ -32,6 +32,7 @@ class Taker:
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
         self._of_engine = engine.arrays.holds, engine.arrays.address, engine.alignment
+        self._sizes = [wanted[name].nbytes for name in words]
         self._wanted = [(name, wanted[name], wanted[name].strides, in_place or name in _FLAT) for name in words]
 
     def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
@@ -90,6 +91,14 @@ class Taker:
 
     def _check_apart(self, at: list[int | None]) -> None:
         """Raise an error if a written array overlaps another one."""
+        spans = sorted([(start, start + size) for start, size in zip(at, self._sizes, strict=True) if start])
+        end = 0
+        for start, stop in spans:
+            if start < end:
+                break
+            end = stop
+        else:  # no array overlaps its neighbour
+            return
         named = zip(at, self._words, strict=True)
         places = [(start, start + self.slots[name].nbytes, name) for start, name in named if start is not None]
         for start, end, name in places:
