@@ -64,13 +64,14 @@ def main() -> None:
     )
     if not rows:
         parser().error(f"no row of {', '.join(groups)} has these passes and types")
-    names = tuple(dict.fromkeys((*adapters.OURS[device], *(options.against or adapters.AGAINST[device]))))
+    ours = (*adapters.STEPS, *adapters.OURS[device]) if "step" in groups else adapters.OURS[device]
+    names = tuple(dict.fromkeys((*ours, *(options.against or adapters.AGAINST[device]))))
     cores = len(os.sched_getaffinity(0)) if device == "cpu" else os.cpu_count() or 1
     part = runner.Part(rows, runner.hosts_for(names, options.threads or [cores]))
     settings = runner.Settings(options.rounds, options.sample, options.seconds)
     results = runner.measure([part], settings, options.json, Console(stderr=True))
-    ours = report.first_of_ours(results.rows, device)
-    print(report.comparison(results.rows, ours), report.without(results.rows), sep="\n\n")
+    first = report.first_of_ours(results.rows, device)
+    print(report.comparison(results.rows, first), report.without(results.rows), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -177,6 +177,9 @@ GROUPS: Final[dict[str, Group]] = {group.name: group for group in (
     Group("cpu", "the NumPy engine beside other CPU libraries", "own choice",
           tuple(Problem(cell, L, 1, B, T, I, H, dtypes=("float32", "float64"))
                 for T, B, I, H, L in _CPU for cell in ("lstm", "gru"))),
+    Group("step", "one step of one sequence, as a keyboard or a microphone gives them", "own choice",
+          tuple(_square(cell, H, 1, 1, passes=("infer",), dtypes=("float32",))
+                for cell in ("lstm", "gru") for H in (32, 64, 128, 256, 512))),
     Group("smoke", "a gate of correctness before any timing", "own choice", _SMOKE),
 )}  # fmt: skip
 

@@ -12,7 +12,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ from pycudnnrnn.spec import DType
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
-
-    from pycudnnrnn.engines import Engine
 
     class AnyArray(Protocol):
         """The attributes that arrays of all libraries have."""
@@ -218,22 +216,6 @@ def _by_dlpack(array: Any, namespace: Any) -> Any:
     return namespace.from_dlpack(array)
 
 
-def streams(engine: Engine, library: str, libraries: frozenset[str]) -> contextlib.AbstractContextManager[Any]:
-    """Run the engine's work in the block on the current stream of the caller's library.
-
-    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for these streams,
-    and they wait for the work. JAX's streams cannot be reached: DLPack orders its arrays, and the block ends when the
-    work is done, because JAX may reuse an array's memory as soon as the array is gone.
-    """
-    if engine.device == "cpu":
-        return contextlib.nullcontext()
-    if library == "cupy" and libraries <= {"cupy"}:
-        return engine.active()
-    own = stream_address(library, engine.device)
-    others = {stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
-    return engine.on_stream(own, others, wait="jax" in libraries)
-
-
 def stream_address(library: str, device: str) -> int | None:
     """Return the address of torch's current stream. None on the CPU, and for CuPy's stream, which the engine knows."""
     if library != "torch" or device == "cpu":
@@ -254,12 +236,19 @@ def _libraries(types: frozenset[type]) -> frozenset[str]:
 
 def new(shape: tuple[int, ...], dtype: np.dtype[Any], xp: Any = np, *, zeros: bool = False) -> Any:
     """Return a new array, uninitialised or zeros, that every library in this process takes without a copy."""
-    make = xp.zeros if zeros else xp.empty
-    if xp is not np or "jax" not in sys.modules:  # looking for the place costs a microsecond
-        return make(shape, dtype)
+    if xp is np and "jax" in sys.modules:  # looking for the place costs a microsecond
+        return aligned(shape, dtype, zeros=zeros)
+    return (xp.zeros if zeros else xp.empty)(shape, dtype)
+
+
+def aligned(
+    shape: tuple[int, ...], dtype: np.dtype[Any], *, zeros: bool = False, order: Literal["C", "F"] = "C"
+) -> Any:
+    """Return a new NumPy array whose memory begins at a cache line. BLAS reads its rows up to a quarter faster."""
+    make = np.zeros if zeros else np.empty
     raw: npt.NDArray[np.uint8] = make(math.prod(shape) * dtype.itemsize + ALIGNMENT_NBYTES, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT_NBYTES
-    return np.ndarray(shape, dtype, raw, start)
+    return np.ndarray(shape, dtype, raw, start, order=order)
 
 
 def address(array: Any) -> int:

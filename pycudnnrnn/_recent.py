@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from pycudnnrnn import _locks
@@ -11,14 +12,22 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """A dict of at most `limit` values; the oldest is dropped first. `get` takes no lock, so that calls never wait."""
+    """A dict of at most `limit` values; the one used least recently is dropped first. A call never waits in `get`."""
 
-    __slots__ = ("_limit", "_lock", "_values", "get")
+    __slots__ = ("_limit", "_lock", "_values")
 
     def __init__(self, limit: int) -> None:
         self._limit, self._lock = limit, _locks.lock()
-        self._values: dict[Hashable, T] = {}
-        self.get: Callable[[Hashable], T | None] = self._values.get
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
+
+    def get(self, key: Hashable) -> T | None:
+        value = self._values.get(key)
+        if value is not None:
+            try:  # noqa: SIM105  `suppress` takes longer than all of this
+                self._values.move_to_end(key)
+            except KeyError:  # another thread has dropped it
+                pass
+        return value
 
     def keep(self, key: Hashable, value: T) -> T:
         """Store a value, replace an older one with the same key, and return it."""
@@ -26,7 +35,7 @@ class Recent(Generic[T]):
             self._values.pop(key, None)
             self._values[key] = value
             while len(self._values) > self._limit:
-                del self._values[next(iter(self._values))]
+                self._values.popitem(last=False)
         return value
 
     def values(self) -> list[T]:

@@ -93,28 +93,14 @@ def run(monkeypatch, capsys, tmp_path):
 
 
 @pytest.fixture
-def engine_calls(monkeypatch):
-    """The NumPy engine's calls as they come: name, arguments, keywords and what is returned."""
-    from pycudnnrnn.engines.numpy_engine import engine, plan
-    from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
+def engine_calls():
+    """The passes that the CPU's engine runs, as they come; see `RecordingEngine`."""
+    from pycudnnrnn.engines import use_engine
+    from tests.helpers.recorded import RecordingEngine
 
-    calls = []
-
-    def watch(owner, name):
-        method = getattr(owner, name)
-
-        def watched(*arguments, **keywords):
-            found = method(*arguments, **keywords)
-            calls.append((name, arguments, keywords, found))
-            return found
-
-        monkeypatch.setattr(owner, name, watched)
-
-    for owner in (engine, plan):
-        watch(owner, "forward")
-    for name in ("backward_data", "backward_weights"):
-        watch(NumpyReserve, name)
-    return calls
+    engine = RecordingEngine()
+    with use_engine(engine):
+        yield engine.calls
 
 
 def pytest_collection_finish():

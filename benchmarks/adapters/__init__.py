@@ -84,6 +84,8 @@ COMPETITORS: Final = {
     for competitor in (
         Competitor("compiled", "numpy_engine", "cpu", "numba", "ours on the CPU, with compiled kernels"),
         Competitor("numpy", "numpy_engine", "cpu", "numpy", "ours on the CPU, with NumPy's kernels"),
+        Competitor("plan-cpu", "steps_cpu", "cpu", "plan", "ours on the CPU: a prepared plan with held weights"),
+        Competitor("stream-cpu", "steps_cpu", "cpu", "stream", "ours on the CPU: a stream"),
         Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU"),
         Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules"),
         Competitor("jax-cpu", "jax_any", "cpu", "cpu scan", "jit of lax.scan"),
@@ -111,6 +113,9 @@ COMPETITORS: Final = {
 
 OURS: Final = {"cpu": ("compiled", "numpy"), "cuda": ("eager", "plan", "graph")}
 """What a comparison is of, by device."""
+
+STEPS: Final = ("plan-cpu", "stream-cpu")
+"""Ours in the group `step`, in addition."""
 
 AGAINST: Final = {"cpu": ("torch-cpu", "onnxruntime", "jax-cpu"), "cuda": ("torch", "torch-graph", "raw")}
 """What it is with, unless somebody chooses."""

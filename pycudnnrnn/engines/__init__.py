@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
@@ -160,10 +161,10 @@ class EnginePlan(Protocol):
     def hold(self, params: Any | None) -> None:
         """Read params once for all later calls with this buffer, until `hold` gets another one or None."""
 
-    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:
-        """Run a pass on native, checked arrays; `at` has their addresses in the pass's order. Its device is current.
+    def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:
+        """Return a function that runs a pass on native, checked arrays; `at` has their addresses in the pass's order.
 
-        With `accumulate` the gradient of params is added to the array.
+        Its device must be current. With `accumulate=True` the gradient of params is added to the array.
         """
 
     def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
@@ -251,11 +252,35 @@ class Engine(Protocol):
     def plan(self, config: CallConfig) -> EnginePlan:
         """Prepare one kind of call."""
 
-    def memory(self, config: CallConfig) -> Memory:
-        """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run."""
+    def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
+        """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run.
+
+        With `adds` the array of the gradient of params exists before the backward.
+        """
 
     def forward(self, config: CallConfig) -> EagerForward:
         """Return a callable that runs forwards of one kind: they differ from `config` only in their lengths."""
+
+
+_NOTHING: Final = contextlib.nullcontext()
+
+
+def on_callers_stream(
+    engine: Engine, library: str, libraries: frozenset[str]
+) -> contextlib.AbstractContextManager[Any]:
+    """Run the engine's work in the block on the current stream of the caller's library.
+
+    `libraries` are those of all arrays of the call. Each has its own current stream: the work waits for these streams,
+    and they wait for the work. JAX's streams cannot be reached: DLPack orders its arrays, and the block ends when the
+    work is done, because JAX may reuse an array's memory as soon as the array is gone.
+    """
+    if engine.device == "cpu":
+        return _NOTHING
+    if library == "cupy" and libraries <= {"cupy"}:
+        return engine.active()
+    own = _arrays.stream_address(library, engine.device)
+    others = {_arrays.stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
+    return engine.on_stream(own, others, wait="jax" in libraries)
 
 
 _made: dict[str, Engine] = {}

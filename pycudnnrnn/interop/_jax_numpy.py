@@ -130,7 +130,7 @@ class _NumpyForward(_NumpyPass):
         found = _numpy(outs)
         if self.call.carries:
             found.pop(len(written)).view(_STATES)[:] = state.seed, state.position + 1
-        plan.run(FORWARD, dict(zip((*read, *written, "reserve"), (*arrays, *found), strict=False)), ())
+        plan.bind(FORWARD, dict(zip((*read, *written, "reserve"), (*arrays, *found), strict=False)), ())()
 
     def _state(self, dropout: Array) -> DropoutState:
         """Return the dropout position that the call was given."""
@@ -164,6 +164,6 @@ class _NumpyBackward(_NumpyPass):
         *read, _kept = _numpy(ins)
         names = (*self.names, *self.gradients, "reserve")
         arrays = dict(zip(names, (*read, *_numpy(outs)), strict=True))
-        self.plan.run(BACKWARD_DATA, arrays, ())
+        self.plan.bind(BACKWARD_DATA, arrays, ())()
         if self.weights:
-            self.plan.run(BACKWARD_WEIGHTS, arrays, ())
+            self.plan.bind(BACKWARD_WEIGHTS, arrays, ())()

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from pycudnnrnn.engines import DropoutState, EnginePlan, engine_for
-from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
+from pycudnnrnn.engines.numpy_engine.calls import reserve_nbytes
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_call import Arguments, new_algo
@@ -91,7 +91,7 @@ def rnn(*arguments: Any) -> tuple[Any, ...]:
         "y": _array(y), "hy": _array(hy), "cy": _array(cy) if call.spec.has_cell_state else None,
         "reserve": _array(reserve),
     }  # fmt: skip
-    plan.run(FORWARD, arrays, ())
+    plan.bind(FORWARD, arrays, ())()
     return y, hy, cy, reserve, new_algo()
 
 
@@ -131,9 +131,9 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
         "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
         "reserve": kept,
     }  # fmt: skip
-    plan.run(BACKWARD_DATA, arrays, ())
+    plan.bind(BACKWARD_DATA, arrays, ())()
     if params_too:
-        plan.run(BACKWARD_WEIGHTS, {"x": _array(call.x), "d_params": _array(d_params), "reserve": kept}, ())
+        plan.bind(BACKWARD_WEIGHTS, {"x": _array(call.x), "d_params": _array(d_params), "reserve": kept}, ())()
     return dx, dhx, dcx, d_params
 
 

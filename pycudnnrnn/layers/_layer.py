@@ -431,10 +431,13 @@ class RNNLayer(ConfiguredLayer):
         """
         check_forward_only(self.direction)
         self._states(initial_state)
-        return Stream(self._run_piece, type(self).__name__, initial_state)
+        return Stream(self._model, type(self).__name__, initial_state)
 
-    def _run_piece(self, inputs: Any, states: Any) -> Any:
-        return self.call(inputs, states, False)
+    def _model(self, inputs: Any) -> tuple[ops.CudnnRNN, Any]:
+        """Return the model of a stream; the first inputs build it."""
+        if not self.built:
+            self.call(inputs if inputs.ndim == 3 else inputs[None], None, False)
+        return self.op, self.params
 
     def capture(
         self,

@@ -49,7 +49,7 @@ def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
         return engine.memory(config)
     found = slots(spec, schedule, engine.layout(spec).size)
     outputs, ordered = nbytes(found, RESULTS), 0 if schedule.is_sorted else nbytes(found, ("x", "y"))
-    chunks = [engine.memory(config._replace(schedule=chunk.schedule)) for chunk in cut(schedule, steps)]
+    chunks = [engine.memory(config._replace(schedule=chunk.schedule), adds=True) for chunk in cut(schedule, steps)]
     most = ordered + max((chunk.total_nbytes - chunk.reserve_nbytes for chunk in chunks), default=0)
     if not config.training:
         return Memory(most + nbytes(found, ("hx", "cx")), 0, outputs)

@@ -26,10 +26,10 @@ class Dropouts:
                 self._running[engine.device] = engine, engine.dropout(self._spec, self._start(engine.name))
             return self._running[engine.device][1]
 
-    def check_runs(self, dropout: Dropout | None, engine: Engine) -> None:
+    def check_runs(self, dropout: Dropout, engine: Engine) -> None:
         """Raise an error if another state was set since a plan or graph was given `dropout`."""
         running = self._running.get(engine.device)
-        if dropout is not None and (running is None or running[1] is not dropout):
+        if running is None or running[1] is not dropout:
             raise StateError("a dropout state was set after this was prepared: prepare it again, and capture it again")
 
     def start_from(self, state: DropoutState) -> None:

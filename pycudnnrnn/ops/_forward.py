@@ -11,7 +11,7 @@ from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn._keywords import with_hints
-from pycudnnrnn.engines import Engine, Reserve
+from pycudnnrnn.engines import Engine, Reserve, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import UPSTREAM, Arrays, Name, Slot
@@ -79,7 +79,12 @@ class Call(NamedTuple):
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         """Put the engine's work on the caller's current stream. `arrays`: more arrays, such as upstream gradients."""
-        return _arrays.streams(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
+        return on_callers_stream(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the caller's arrays are of the engine's own kind."""
+        return self.kind.library in {"numpy", "cupy"}
 
     def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)
@@ -102,9 +107,11 @@ class Forward(Generic[ArrayT]):
     _shown: ClassVar[tuple[str, ...]] = ("output", "output_h", "output_c")
 
     def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
-        self.output: ArrayT = call.to_caller(output)
-        self.output_h: ArrayT = call.to_caller(output_h)
-        self.output_c: ArrayT | Any = call.to_caller(output_c)  # Any: an LSTM's caller need not ask if it is None
+        results = output, output_h, output_c
+        self.output: ArrayT
+        self.output_h: ArrayT
+        self.output_c: ArrayT | Any  # Any: an LSTM's caller need not ask if it is None
+        self.output, self.output_h, self.output_c = results if call.is_native else map(call.to_caller, results)
         self._call, self._reserve, self._names = call, reserve, OP_NAMES
         self._read_again = {} if reserve is None else call.inputs | {"y": output}
         self._worked: Reserve | None = None

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind
-from pycudnnrnn.engines import Engine, EngineGraph, engine_for
+from pycudnnrnn.engines import Engine, EngineGraph, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentTypeError, CaptureError
 from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, UPSTREAM, Name
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -16,8 +16,8 @@ from pycudnnrnn.schedule import Schedule, check_lengths
 NAMES: Final[tuple[Name, ...]] = (*INPUTS[1:], *RESULTS, *UPSTREAM, *GRADIENTS, "d_params")
 """A graph's buffers."""
 
-Check = Callable[[], None]
-"""Raises an error if the op has another dropout than its plan or graph."""
+Check = Callable[[], None] | None
+"""Raises an error if the op has another dropout than its plan or graph. None without dropout."""
 
 
 class Graph:
@@ -68,7 +68,8 @@ class Graph:
                     f"sequence_lengths {sequence_lengths}: the graph was captured with "
                     f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture again"
                 )
-        self._check()
+        if self._check:
+            self._check()
         self._replay()
 
     def __repr__(self) -> str:
@@ -80,5 +81,5 @@ class Graph:
 
 
 def _replay_on_callers_stream(engine: Engine, kind: ArrayKind, native: EngineGraph) -> None:
-    with _arrays.streams(engine, kind.library, frozenset({kind.library})):
+    with on_callers_stream(engine, kind.library, frozenset({kind.library})):
         native.replay()

@@ -17,7 +17,7 @@ from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._recent import Recent
 from pycudnnrnn._text import warn
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for
+from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops import _chunks
@@ -190,7 +190,7 @@ class CudnnRNN:
         seed = self.spec.seed if seed is None else check_int("seed", seed, 0, SEED_MAX)
         engine = engine_for(_device_name(device))
         layout = engine.layout(self.spec)
-        params = np.zeros(layout.size, self.dtype.numpy)
+        params = _arrays.aligned((layout.size,), self.dtype.numpy, zeros=True)
         for region in layout.weights:
             rng = np.random.default_rng([seed, region.pseudo_layer, region.lin_layer_id])
             bound = (6 / sum(region.shape)) ** 0.5
@@ -287,7 +287,7 @@ class CudnnRNN:
         kind = _arrays.kind_of("weights[0]", weights[0])
         engine = engine_for(kind.device)
         xp, layout = engine.xp, engine.layout(self.spec)
-        with _arrays.streams(engine, kind.library, _arrays.libraries_of(*weights, *biases, out)):
+        with on_callers_stream(engine, kind.library, _arrays.libraries_of(*weights, *biases, out)):
             weights, biases = (
                 [self._canonical(f"{name}[{i}]", array, engine) for i, array in enumerate(arrays)]
                 for name, arrays in (("weights", weights), ("biases", biases))
@@ -345,7 +345,7 @@ class CudnnRNN:
         target, kind = engine_for(_arrays.check_device(device)), _arrays.kind_of("params", params)
         source = engine_for(kind.device)
         layout = target.layout(self.spec)
-        with _arrays.streams(source, kind.library, frozenset({kind.library, "cupy"})):
+        with on_callers_stream(source, kind.library, frozenset({kind.library, "cupy"})):
             native = take_params(source, self.spec, "params", params)
             host = _arrays.move(native, np)  # so that the two devices' streams need no order
             weights, biases = to_canonical(host, source.layout(self.spec), copy=False)
@@ -438,7 +438,7 @@ class CudnnRNN:
         engine, training = engine_for(_device_name(device)), check_bool("is_training", is_training)
         dropout = self._dropout_on(engine) if training else None
         native = engine.plan(CallConfig(self.spec, schedule, training, dropout))
-        check = functools.partial(self._dropouts.check_runs, dropout, engine)
+        check = None if dropout is None else functools.partial(self._dropouts.check_runs, dropout, engine)
         return Plan(engine, self.spec, schedule, native, training, check)
 
     def memory(
@@ -511,11 +511,7 @@ class CudnnRNN:
         check_forward_only(self.spec.direction)
         h_and_c(initial_state, self.spec)  # raises for wrong states before the first piece
 
-        return Stream(functools.partial(self._run_piece, params), f"ops.{type(self).__name__}", initial_state)
-
-    def _run_piece(self, params: Any, x: Any, states: tuple[Any, ...] | None) -> tuple[Any, tuple[Any, ...]]:
-        fwd = self.run(x, *h_and_c(states, self.spec), params, False)
-        return fwd.output, (fwd.output_h,) if fwd.output_c is None else (fwd.output_h, fwd.output_c)
+        return Stream(functools.partial(_model, self, params), f"ops.{type(self).__name__}", initial_state)
 
     def run(
         self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,
@@ -551,14 +547,15 @@ class CudnnRNN:
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=keep_reserve)
         kind = _arrays.kind_of(names.x, x)
-        libraries, engine = _arrays.libraries_of(x, hx, cx, params), engine_for(kind.device)
-        with _arrays.streams(engine, kind.library, libraries):
+        engine = engine_for(kind.device)
+        libraries = frozenset[str]() if engine.device == "cpu" else _arrays.libraries_of(x, hx, cx, params)
+        with on_callers_stream(engine, kind.library, libraries):
             shape = x.shape
             if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
                 raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", tuple(shape), aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
-            lengths = check_lengths(sequence_lengths, T, B)
+            lengths = None if sequence_lengths is None else check_lengths(sequence_lengths, T, B)
             dropout = self._dropout_on(engine) if is_training else None
             key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names
             take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind(*key))
@@ -579,6 +576,11 @@ class CudnnRNN:
         like = schedule.longest_ragged() if ragged else schedule
         forward = _chunks.eager_forward(engine, CallConfig(self.spec, like, keep_reserve, dropout), every)
         return Kind(take, forward, schedule)
+
+
+def _model(op: CudnnRNN, params: Any, _inputs: Any) -> tuple[CudnnRNN, Any]:
+    """Return the model of a stream; see `Stream`."""
+    return op, params
 
 
 def _device_name(device: str | None) -> str:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections.abc import Callable
+from typing import Any, Final
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_bool
-from pycudnnrnn.engines import Engine, EnginePlan
+from pycudnnrnn.engines import Engine, EnginePlan, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._graph import Check, Graph
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, PASSES, Pass, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
+
+_STAY: Final = frozenset({"numpy", "cupy"})
+"""The libraries whose arrays keep their memory."""
+
+
+Bound = tuple[tuple[Any, ...], str, frozenset[str], Callable[..., None]]
+"""A pass on arrays that were checked: these, the library that determines its stream, all libraries, and the call."""
 
 
 class Plan:
@@ -22,6 +31,10 @@ class Plan:
       its scratch memory (see `op.memory`).
     - `reserve_nbytes`: bytes of the reserve, which you own: a uint8 array [reserve_nbytes]. In training, `forward`
       fills it, then `backward_data` changes it, then `backward_weights` reads it.
+
+    A plan keeps the NumPy or CuPy arrays of the last call of each pass alive. A call with the same array objects runs
+    without a check, and reads their present values. Other arrays are checked, and torch and JAX arrays always are. Do
+    not change the shape or the memory of an array object between calls.
 
     On cuDNN the calls allocate no memory. Use a plan from one thread at a time, and on one stream: it belongs to the
     stream that its first call runs on. A call on another stream raises an error, so prepare a plan for each stream.
@@ -45,6 +58,7 @@ class Plan:
         self._engine, self._spec, self._schedule = engine, spec, schedule
         self._native, self._training, self._check = native, training, check
         self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
+        self._last: dict[Pass, Bound] = {}
         reserve_nbytes = native.reserve_nbytes if training else None
         wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
         self._take = {
@@ -63,10 +77,10 @@ class Plan:
         return self._native.spec.math_type
 
     def hold(self, params: Any | None) -> None:
-        """Promise that `params` will not change, so that calls with this buffer can reuse a converted copy of it.
+        """Promise that `params` will not change, so that calls with this buffer can reuse what was computed from it.
 
-        This saves time on the NumPy engine with 16-bit params: they are converted once, and not in each call. Other
-        arrays that are passed to a call are read as usual.
+        This saves time on the NumPy engine: 16-bit params are converted once, matrices are packed once for the compiled
+        kernels, and biases are added once. Other buffers that are passed to a call are read as usual.
 
         Args:
             params: the flat buffer of all weights and biases, [params_size()]. After changing its values, call `hold`
@@ -97,7 +111,8 @@ class Plan:
             ArgumentTypeError: None for an array that is needed, such as the reserve in training.
             StateError: the op's dropout state was set after the plan was prepared.
         """
-        self._check()
+        if self._check:
+            self._check()
         self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
     def backward_data(
@@ -144,13 +159,26 @@ class Plan:
         """
         self._run(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate))
 
-    def _run(self, which: Pass, given: tuple[Any, ...], *, accumulate: bool = False) -> None:
+    def _run(self, which: Pass, arrays: tuple[Any, ...], **keywords: bool) -> None:
+        """Run a pass. Arrays that are those of the last call are not checked."""
+        engine = self._engine
+        last = self._last.get(which)
+        if last and all(map(operator.is_, arrays, last[0])):
+            _, library, libraries, run = last
+            if engine.device == "cpu":
+                run(**keywords)
+            else:
+                with on_callers_stream(engine, library, libraries):
+                    run(**keywords)
+            return
         if which is not FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
-        library = _arrays.library_of(given[which.data])
-        with _arrays.streams(self._engine, library, _arrays.libraries_of(*given)):
-            arrays, at = self._take[which](*given)
-            self._native.run(which, arrays, at, accumulate=accumulate)
+        library, libraries = _arrays.library_of(arrays[which.data]), _arrays.libraries_of(*arrays)
+        with on_callers_stream(engine, library, libraries):
+            run = self._native.bind(which, *self._take[which](*arrays))
+            run(**keywords)
+        if libraries <= _STAY:
+            self._last[which] = arrays, library, libraries, run
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward and, in training, both backward passes after it, as one CUDA graph with its own buffers.
@@ -177,7 +205,7 @@ class Plan:
         if kind.library == "jax" and kind.device != "cpu":
             expected = "a CuPy array or a torch tensor: the graph's arrays are of its kind, and nobody writes to JAX's"
             raise ArgumentError("params", expected, "a JAX array")
-        with _arrays.streams(self._engine, kind.library, frozenset({kind.library})):
+        with on_callers_stream(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
             graph = self._native.capture(native, carry_state=carry_state)
             return Graph(graph, self._schedule, kind, params, self._check)

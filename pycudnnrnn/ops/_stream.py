@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycudnnrnn._arrays import ArrayT, kind_of
+from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import ArrayKind, ArrayT
+from pycudnnrnn._recent import Recent
+from pycudnnrnn.engines import Engine, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._forward import shapes
+from pycudnnrnn.ops._take import Taker
+from pycudnnrnn.passes import FORWARD, CallConfig, Slot, slots
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, RNNSpec
+
+if TYPE_CHECKING:
+    from pycudnnrnn.ops._op import CudnnRNN
+
+PIECES_MAX: Final = 8
+"""Most sizes of pieces for which calls are prepared, those used last."""
 
 States = tuple[Any, ...]
 
@@ -33,16 +46,60 @@ def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
     return states[0], states[1] if count == 2 else None
 
 
+class _Piece(NamedTuple):
+    """The calls for pieces of one size, on arrays that all of them reuse.
+
+    `runs` has two: each continues from the states that the other one left. An empty piece has none.
+    """
+
+    x: Any
+    y: Any
+    runs: tuple[Callable[[], None], ...]
+
+
+@dataclasses.dataclass
+class _Running:
+    """A stream that has begun: its model, its calls, and two sets of states. `latest` says which set is the latest."""
+
+    engine: Engine
+    kind: ArrayKind
+    op: CudnnRNN
+    params: Any
+    states: tuple[list[Any], list[Any]]
+    pieces: Recent[_Piece]
+    latest: int = 0
+
+
 class Stream:
     """Run a layer or an op on input that comes piece by piece, without dropout. Its method `stream` makes it.
 
-    Each call continues from the states of the previous one, which are in `states` (None: zeros). The outputs are those
-    of one call on the whole sequence.
+    Each call continues from the states of the previous one. The outputs are those of one call on the whole sequence. A
+    stream keeps prepared calls and arrays for the sizes of its pieces. On a GPU it belongs to the CUDA stream of its
+    first call, as a `Plan` does. A copy of a stream continues from the same states, and so does one from a pickle.
     """
 
-    def __init__(self, run: Callable[[Any, States | None], tuple[Any, States]], what: str, initial_state: Any) -> None:
-        self._run, self._what, self._initial = run, what, initial_state
-        self.states: States | None = initial_state
+    def __init__(self, model: Callable[[Any], tuple[CudnnRNN, Any]], what: str, initial_state: Any) -> None:
+        """`model` returns the op and the params for an input. It can be copied and pickled."""
+        self.__setstate__({"_model": model, "_what": what, "_initial": initial_state, "_start": initial_state})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_model": self._model, "_what": self._what, "_initial": self._initial, "_start": self.states}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._model, self._what, self._initial = state["_model"], state["_what"], state["_initial"]
+        self._start: States | None = state["_start"]
+        self._running: _Running | None = None
+
+    @property
+    def states(self) -> States | None:
+        """Copies of the states after the latest piece: (h, c) for the LSTM, (h,) for the others. None: zeros."""
+        running = self._running
+        if running is None:
+            return self._start
+        engine, kind = running.engine, running.kind
+        with on_callers_stream(engine, kind.library, frozenset({kind.library})):
+            copies = map(engine.arrays.copy, running.states[running.latest])
+            return tuple(_arrays.to_caller(copy, kind) for copy in copies)
 
     def __call__(self, inputs: ArrayT) -> ArrayT:
         """Run the next piece.
@@ -54,24 +111,80 @@ class Stream:
             The outputs, [T, B, U] or [B, U]; P instead of U with a projection.
 
         Raises:
-            ArgumentError: another number of sequences than before, or another shape.
+            ArgumentError: another number of sequences than before, or another shape, dtype or device.
             ArgumentTypeError: not an array.
         """
-        kind_of("inputs", inputs)
+        kind = _arrays.kind_of("inputs", inputs)
         if inputs.ndim not in (2, 3):
             raise ArgumentError("inputs", "[T, B, I], or [B, I] for one step", tuple(inputs.shape), aspect="shape")
-        before = next((state.shape[1] for state in self.states or () if state is not None), None)
-        if before not in (None, inputs.shape[-2]):
-            expected = f"{before}, those of the states: reset the stream, or make another one"
-            raise ArgumentError("inputs", expected, inputs.shape[-2], aspect="number of sequences")
-        one_step = inputs.ndim == 2
-        outputs, self.states = self._run(inputs[None] if one_step else inputs, self.states)
-        result: ArrayT = outputs[0] if one_step else outputs
-        return result
+        running, (op, params) = self._running, self._model(inputs)
+        engine = running.engine if running and running.kind.device == kind.device else engine_for(kind.device)
+        on_cpu = engine.device == "cpu"  # without streams
+        with on_callers_stream(engine, kind.library, frozenset() if on_cpu else _arrays.libraries_of(inputs, params)):
+            arrays = engine.arrays
+            native: Any = inputs
+            if not arrays.holds(inputs):
+                native = _arrays.to_engine("inputs", inputs, engine.device, engine.xp)
+            if running is None or running.params is not params or running.engine is not engine:
+                running = self._begun(engine, kind, op, params, native.shape[-2])
+            key = native.shape, native.dtype
+            x, y, runs = running.pieces.get(key) or running.pieces.keep(key, _piece(running, native))
+            self._running = running
+            arrays.copy_into(x, native)
+            if runs:
+                runs[running.latest]()
+                running.kind, running.latest = kind, 1 - running.latest
+            result: ArrayT = _arrays.to_caller(arrays.copy(y), kind)
+            return result
+
+    def _begun(self, engine: Engine, kind: ArrayKind, op: CudnnRNN, params: Any, B: int) -> _Running:
+        """Begin with the first piece, or with another model, from the present states: zeros are for B sequences."""
+        names = ("hx", "cx") if op.spec.has_cell_state else ("hx",)
+        states = h_and_c(self.states, op.spec)[: len(names)]
+        B = next((state.shape[1] for state in states if state is not None), B)
+        wanted = slots(op.spec, Schedule(1, B), engine.layout(op.spec).size)
+        words = {name: f"initial_state ({name[0]})" for name in names}
+        first, _ = Taker(engine, op.spec, wanted, words)(*states)
+        latest, spare = ([_zeros(engine, wanted[name]) for name in names] for _ in range(2))
+        for state, name in zip(latest, names, strict=True):
+            if first[name] is not None:
+                engine.arrays.copy_into(state, first[name])
+        return _Running(engine, kind, op, params, (latest, spare), Recent(PIECES_MAX))
 
     def reset(self) -> None:
         """Return to the states that the stream began with."""
-        self.states = self._initial
+        self._start, self._running = self._initial, None
 
     def __repr__(self) -> str:
         return f"<Stream of a {self._what}; {shapes(self, ('states',)) or 'states zeros'}>"
+
+
+def _piece(running: _Running, native: Any) -> _Piece:
+    """Prepare the calls for pieces of the size of a first one."""
+    engine, spec, shape = running.engine, running.op.spec, native.shape
+    _arrays.check_dtype("inputs", native, spec.dtype.numpy)
+    if shape[-1] != spec.input_size:
+        raise ArgumentError("inputs", f"input_size={spec.input_size} in the last axis", shape, aspect="shape")
+    B = running.states[0][0].shape[1]
+    if shape[-2] != B:
+        expected = f"{B}, those of the states: reset the stream, or make another one"
+        raise ArgumentError("inputs", expected, shape[-2], aspect="number of sequences")
+    schedule = Schedule(shape[0] if len(shape) == 3 else 1, B)
+    wanted = slots(spec, schedule, engine.layout(spec).size)
+    x, y = _zeros(engine, wanted["x"]), _zeros(engine, wanted["y"])
+    runs: tuple[Callable[[], None], ...] = ()
+    if 0 not in shape:
+        take = Taker(engine, spec, wanted, {n: n for n in FORWARD.names}, written=FORWARD.written, in_place=True)
+        plan = engine.plan(CallConfig(spec, schedule))
+        pairs = running.states, running.states[::-1]
+        runs = tuple(plan.bind(FORWARD, *take(running.params, x, *_two(a), y, *_two(b), None)) for a, b in pairs)
+    return _Piece(x, y, runs) if len(shape) == 3 else _Piece(x[0], y[0], runs)
+
+
+def _zeros(engine: Engine, slot: Slot) -> Any:
+    return engine.arrays.zeros(slot.shape or (), slot.dtype)
+
+
+def _two(states: list[Any]) -> tuple[Any, Any]:
+    """Return h and c; None for a cell without c."""
+    return states[0], states[1] if len(states) == 2 else None

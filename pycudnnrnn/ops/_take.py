@@ -6,16 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import Engine
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.passes import Arrays, Name, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
-
-APART_MAX: Final = 256
-"""Most sets of addresses that are remembered as not overlapping."""
 
 _FLAT: Final = frozenset({"params", "d_params"})
 
@@ -36,7 +32,7 @@ class Taker:
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
         self._of_engine = engine.arrays.holds, engine.arrays.address, engine.alignment
-        self._apart: Recent[bool] = Recent(APART_MAX)
+        self._sizes = [wanted[name].nbytes for name in words]
         self._wanted = [(name, wanted[name], wanted[name].strides, in_place or name in _FLAT) for name in words]
 
     def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
@@ -48,6 +44,7 @@ class Taker:
             LayoutError: a params buffer in the arithmetic layout, if the engine's layout has another size.
         """
         words, (holds, address, alignment) = self._words, self._of_engine
+        addressed = self._in_place or alignment > 1  # an address takes a microsecond on the CPU
         found: Arrays = {}
         at: list[int | None] = []
         for array, (name, slot, strides, exact) in zip(given, self._wanted, strict=True):
@@ -72,7 +69,7 @@ class Taker:
             if exact or alignment > 1:
                 if native.strides != strides and not native.flags.c_contiguous:
                     raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
-                place = address(native)
+                place = address(native) if addressed else 0
                 if place % alignment:
                     least = alignment if exact else dtype.itemsize
                     if place % least:
@@ -81,9 +78,8 @@ class Taker:
                     place = address(native)
             found[name] = native
             at.append(place)
-        if self._in_place and not self._apart.get(key := tuple(at)):
+        if self._in_place:
             self._check_apart(at)
-            self._apart.keep(key, value=True)
         return found, at
 
     def _brought(self, name: Name, array: Any) -> Any:
@@ -95,6 +91,14 @@ class Taker:
 
     def _check_apart(self, at: list[int | None]) -> None:
         """Raise an error if a written array overlaps another one."""
+        spans = sorted([(start, start + size) for start, size in zip(at, self._sizes, strict=True) if start])
+        end = 0
+        for start, stop in spans:
+            if start < end:
+                break
+            end = stop
+        else:  # no array overlaps its neighbour
+            return
         named = zip(at, self._words, strict=True)
         places = [(start, start + self.slots[name].nbytes, name) for start, name in named if start is not None]
         for start, end, name in places:

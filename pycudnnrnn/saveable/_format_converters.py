@@ -15,7 +15,7 @@ from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_word
 from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.engines import engine_for
+from pycudnnrnn.engines import engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, ModeLike, RNNMode, RNNSpec, parse_dtype
 
@@ -243,7 +243,7 @@ class CudnnParamsFormatConverter:
             raise ArgumentError("opaque_params", f"{made.shape}", target.shape, aspect="shape")
 
         def write() -> None:
-            with _arrays.streams(engine, kind.library, frozenset({kind.library, "cupy"})):
+            with on_callers_stream(engine, kind.library, frozenset({kind.library, "cupy"})):
                 target[...] = made
 
         return write

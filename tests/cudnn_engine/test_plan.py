@@ -69,6 +69,21 @@ def test_a_plan_belongs_to_the_stream_of_its_first_call(play):
 LSTM = ops.CudnnLSTM(1, 3, 4, dtype="float64", algo="auto", math_type="default")
 
 
+def test_a_stream_has_the_numbers_of_the_whole_sequence_and_allocates_only_its_results(play):
+    op = ops.CudnnLSTM(2, 4, 3)
+    problem = make_problem(op, 5, 2, None, seed=1)
+    whole = problem.results()["y"]
+    _, _, device = play()
+    x, h, c, params = map(device.from_host, (problem.x, problem.hx, problem.cx, problem.params))
+    stream = op.stream(params, (h, c))
+    pieces = [stream(x[:2]), stream(x[:0])]
+    allocations = len(device.allocations)
+    pieces.append(stream(x[2:4]))
+    assert len(device.allocations) == allocations + 1
+    pieces.append(stream(x[4])[None])
+    assert np.array_equal(np.concatenate([host(piece) for piece in pieces]), whole)
+
+
 def test_a_plan_says_what_it_needs_and_what_runs():
     plan = LSTM.prepare(5, 2, is_training=True)
     assert (plan.algo, plan.math_type) == ("standard", "default")
@@ -191,11 +206,11 @@ def test_what_may_be_null_may_be_none_and_what_may_not_is_named(play):
 
 def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
     """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
-    from pycudnnrnn.engines.cudnn import native_calls as passes
+    from pycudnnrnn.engines.cudnn import native_rnn
 
     played, _, _ = play()
     builds = []
-    monkeypatch.setattr(passes, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
+    monkeypatch.setattr(native_rnn, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
     ops.CudnnLSTM(1, 8, 8, algo="standard").prepare(3, 2, device="cuda")
     assert builds == []
     ops.CudnnLSTM(1, 8, 8, algo="persist_dynamic").prepare(3, 2, device="cuda")

@@ -59,12 +59,25 @@ def test_new_lengths_set_two_descriptors_and_ask_and_make_nothing(play, made, ti
     assert not played.complaints
 
 
+def test_another_size_makes_what_depends_on_sizes_and_asks_only_for_the_memory_that_it_takes(play):
+    played, _, device = play()
+    op = ops.CudnnLSTM(2, 5, 4, num_proj=3)
+    run_on(device, make_problem(op, 4, 3, None, seed=0))
+    for T, B in ((5, 3), (4, 2)):
+        before = owned.live()
+        played.calls.clear()
+        problem = make_problem(op, T, B, None, seed=1)
+        assert differing(run_on(device, problem), problem.results()) == []
+        assert owned.live() - before == {"RNNDataDescriptor": 2, "TensorDescriptor": 2}
+        assert queries(played) == ["cudnnGetRNNTempSpaceSizes"]
+
+
 def test_plans_of_other_lengths_share_what_is_compiled_and_keep_their_lengths(play):
     played, engine, device = play()
     problems = [make_problem(LSTM, 4, 3, lengths, seed=i) for i, lengths in enumerate(BATCHES[:3])]
     way = types.SimpleNamespace(put=device.from_host, get=host)
     prepared = [Prepared(way, problem=problem, device="cuda:0") for problem in problems]
-    assert len(engine.runtime.kept_calls.values()) == 1
+    assert len(engine.runtime.made.calls.values()) == 1
     assert len({one.plan.reserve_nbytes for one in prepared}) == 1
     played.calls.clear()
     for one in prepared * 2:

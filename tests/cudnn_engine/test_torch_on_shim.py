@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
+from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.interop import _torch_cudnn, _torch_ops
@@ -30,7 +31,7 @@ def counted(monkeypatch, played):
     watched = [
         (owned.Owned, "__init__", "descriptors"), (torch.Tensor, "__dlpack__", "exchanges"),
         (torch.Tensor, "__dlpack_device__", "exchanges"), (_arrays, "to_engine", "exchanges"),
-        (_torch_cudnn, "Batch", "kinds"), (_arrays, "streams", "streams"), (cupy.cuda, "Event", "events"),
+        (_torch_cudnn, "Batch", "kinds"), (CudnnEngine, "on_stream", "streams"), (cupy.cuda, "Event", "events"),
         (torch.cuda, "Event", "events"), (device, "wait", "events"), (torch.cuda, "set_device", "devices"),
         (torch.cuda, "device", "devices"),
     ]  # fmt: skip

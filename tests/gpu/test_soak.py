@@ -17,7 +17,7 @@ def used_nbytes(cuda):
 
     On the shim both are the number of allocations.
     """
-    cuda.engine.runtime.kept_calls.clear()
+    cuda.engine.runtime.made.calls.clear()
     gc.collect()
     if cuda.on_shim:
         cuda.device.allocations.clear()

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import plan
-from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
+from pycudnnrnn.engines import use_engine
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import rnn
-from pycudnnrnn.passes import INPUTS
+from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.kinds import address
 from tests.helpers.pairwise import pairwise
+from tests.helpers.recorded import NAMES, RecordingEngine
 from tests.interop.jax_problems import arguments_of, expected_of
 
 OP = ops.CudnnLSTM(2, 8, 8)
@@ -80,12 +80,9 @@ def test_inputs_and_outputs_are_xlas_own_memory(engine_calls):
         return results, pullback(results)
 
     results, gradients = jax.block_until_ready(both(*arguments))
-    calls = {name: (given, keywords) for name, given, keywords, _ in engine_calls}
-    (*_, inputs), keywords = calls["forward"]
-    assert_same([inputs[name] for name in INPUTS], arguments)
-    assert_same(keywords["outs"], results)
-    assert_same(calls["backward_data"][0][-1], gradients[1:])
-    assert_same(calls["backward_weights"][0][-1:], gradients[:1])
+    arrays = {name: array for _, _, arrays in engine_calls for name, array in arrays.items()}
+    for names, expected in ((INPUTS, arguments), (RESULTS, results), (("d_params", *GRADIENTS), gradients)):
+        assert_same(map(arrays.get, names), expected)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "host"])
@@ -107,24 +104,18 @@ def test_one_kind_of_call_is_traced_and_compiled_once(platform):
     assert traces._cache_size() == 1
 
 
-OWNERS = {"forward": plan, "backward_data": NumpyReserve, "backward_weights": NumpyReserve}
-
-
-@pytest.mark.parametrize(("where", "platform", "jitted"), pairwise(OWNERS, ["cpu", "host"], [True, False]))
-def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(monkeypatch, platform, where, jitted):
-    gradient = jax.value_and_grad(partial(loss, platform=platform))
+@pytest.mark.parametrize(("where", "platform", "jitted"), pairwise(NAMES.values(), ["cpu", "host"], [True, False]))
+def test_a_failure_comes_out_with_its_text_and_leaves_the_process_whole(platform, where, jitted):
+    engine, gradient = RecordingEngine(), jax.value_and_grad(partial(loss, platform=platform))
     run = jax.jit(gradient) if jitted else gradient
-    expected = run(PARAMS, X)
-
-    def fails(*_, **__):
-        raise MemoryError("no room for a tape")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(OWNERS[where], where, fails)
+    with use_engine(engine):
+        expected = run(PARAMS, X)
+        engine.failing.add(where)
         for _ in range(2):
             with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="no room for a tape"):
                 jax.block_until_ready(run(PARAMS, X))
-    jax.tree.map(np.testing.assert_array_equal, run(PARAMS, X), expected)
+        engine.failing.clear()
+        jax.tree.map(np.testing.assert_array_equal, run(PARAMS, X), expected)
 
 
 def test_the_platform_is_where_the_arrays_are_and_in_a_trace_the_default(monkeypatch):

@@ -19,7 +19,7 @@ def stacked(problem, count=4):
 
 def sizes_of(engine_calls):
     """Which passes ran, and on how many sequences."""
-    return [(name, arguments[0].schedule.B) for name, arguments, *_ in engine_calls]
+    return [(name, config.schedule.B) for name, config, _ in engine_calls]
 
 
 PASSES = ("forward", "backward_data", "backward_weights")

@@ -19,7 +19,6 @@ import torch  # noqa: E402
 from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from pycudnnrnn.engines.numpy_engine import forward  # noqa: E402
 from pycudnnrnn.errors import EngineError  # noqa: E402
 from pycudnnrnn.interop import torch as ours  # noqa: E402
 from tests.interop.pairs import TORCHS_WARNINGS, calls, gradients, make_call, make_pair, one_graph, worst  # noqa: E402
@@ -92,12 +91,12 @@ def kept_nbytes(function):
     return sum(kept), result
 
 
-def test_nothing_is_kept_and_no_reserve_is_made_where_no_gradient_will_be_asked_for(monkeypatch):
+def test_nothing_is_kept_and_no_reserve_is_made_where_no_gradient_will_be_asked_for(engine_calls):
     _, mine = make_pair("LSTM", 3, 5, 2)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
     nbytes, expected = kept_nbytes(lambda: mine(x)[0])
     assert nbytes > sum(weight.nbytes for weight in mine.parameters()) + 2 * x.nbytes
-    monkeypatch.setattr(forward, "make_reserve", lambda *_: pytest.fail("a reserve that nobody will read"))
+    engine_calls.clear()
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
             nbytes, y = kept_nbytes(lambda: mine(x)[0])
@@ -105,6 +104,7 @@ def test_nothing_is_kept_and_no_reserve_is_made_where_no_gradient_will_be_asked_
         assert torch.equal(y, expected)
     mine.requires_grad_(False)
     assert kept_nbytes(lambda: mine(x))[0] == 0
+    assert [config.keep_reserve for _, config, _ in engine_calls] == [False] * 3
 
 
 def twice(run, x):

@@ -113,11 +113,12 @@ def test_small_work_and_half_precision_do_without_numba(monkeypatch):
     monkeypatch.setattr(kernels_in_use, "ROWS_MIN", 32)
     monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: pytest.fail("numba is imported"))
     spec, half = RNNSpec("gru", 1, 64, 2), {"dtype": "float16", "compute_dtype": "float16"}
-    for one, rows in ((spec, 31), (spec.replace(num_units=1024, **half), 1000)):
+    large = spec.replace(num_units=1024)
+    for one, rows in ((spec, 31), (large, 31), (large.replace(**half), 1000)):
         assert type(kernels_in_use.cell_of(one, rows)) is CELLS["gru"]
-    for one, rows in ((spec, 32), (spec.replace(num_units=1024), 31)):
+    for one in (spec, large):
         with pytest.raises(pytest.fail.Exception, match="numba is imported"):
-            kernels_in_use.cell_of(one, rows)
+            kernels_in_use.cell_of(one, 32)
 
 
 BROKEN = """

@@ -13,6 +13,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.passes import INPUTS
 from tests.helpers.kinds import ARRAYS, DTYPES, KINDS, address, get, is_a, on, problem_of, put
 from tests.helpers.pairwise import pairwise
 
@@ -33,10 +34,10 @@ def test_results_and_gradients_are_numpys_bits_in_the_callers_kind_over_the_engi
     expected, given = problem.results(time_major=time_major), on(kind, problem)
     engine_calls.clear()
     found = given.results(time_major=time_major)
-    (_, (*_, inputs), _, outputs), (*_, gradients), (_, (*_, d_params), _, _) = engine_calls
-    for name, native in inputs.items():
-        assert native.ctypes.data == address(getattr(given, name)), f"{name} was copied"
-    for native, (name, array) in zip([*outputs[:3], *gradients, d_params], found.items(), strict=True):
+    natives = {name: array for _, _, arrays in engine_calls for name, array in arrays.items()}
+    for name in INPUTS:
+        assert natives.pop(name).ctypes.data == address(getattr(given, name)), f"{name} was copied"
+    for native, (name, array) in zip(natives.values(), found.items(), strict=True):
         assert is_a(kind, array), name
         assert get(array).dtype == problem.spec.dtype.numpy, name
         assert get(array).tobytes() == expected[name].tobytes(), name

@@ -148,11 +148,14 @@ def test_a_dropout_that_another_state_replaced_is_let_go():
     assert before() is None
 
 
-def test_of_what_is_kept_the_oldest_is_dropped_first():
-    kept = Recent(2)
-    for value in "abac":
-        kept.keep(value, value)
-    assert kept.values() == ["a", "c"]
+def test_a_small_cache_drops_what_was_used_least_recently():
+    cache = Recent(2)
+    for value in "ab":
+        cache.keep(value, value)
+    assert cache.get("a") == "a"
+    cache.keep("c", "c")
+    assert cache.values() == ["a", "c"]
+    assert cache.get("b") is None
 
 
 # --- dtypes ---------------------------------------------------------------------------------------------------------

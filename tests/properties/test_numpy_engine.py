@@ -15,13 +15,12 @@ from tests.helpers.results import assert_same
 
 @examples(300)
 @given(
-    problems(specs(max_layers=2)), st.integers(1, 200), st.integers(1, 40), st.sampled_from([0, 1 << 30]),
+    problems(specs(max_layers=2)), st.integers(1, 200), st.sampled_from([0, 1 << 30]),
 )  # fmt: skip
-def test_what_is_chosen_for_speed_changes_no_number(problem, block, packed, large):
+def test_what_is_chosen_for_speed_changes_no_number(problem, block, large):
     with (
         mock.patch.object(walk, "BLOCK_ROWS", block),
         mock.patch.object(walk, "BLOCK_ROWS_A_UNIT", 0),
-        mock.patch.object(compiled, "PACKED_ROWS", packed),
         mock.patch.object(compiled, "LARGE_NBYTES", large),
     ):
         cut = problem.results()

@@ -21,6 +21,7 @@ from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, Ca
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
+from pycudnnrnn.engines.cudnn.native_rnn import NativeRNN
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
 from pycudnnrnn.passes import RESULTS, UPSTREAM, Arrays, CallConfig
@@ -124,7 +125,7 @@ def _tried(
         if runtime.layout(found[number].spec) != layout:
             reasons[number] = "another layout"
             return
-        native[number] = NativeCalls(handle, device, found[number], descriptor)
+        native[number] = NativeCalls(handle, device, found[number], NativeRNN(handle, found[number], descriptor))
         run(number)
         times[number] = []
 

@@ -168,7 +168,7 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
         self, library: Library, spec: RNNSpec, dropout: DropoutDescriptor | None = None, *,
         algo: Algorithm | None = None, padded_io: bool = True,
     ) -> None:  # fmt: skip
-        spec = spec if algo is None else spec.replace(algo=algo)
+        spec = spec if algo in {None, spec.algo} else spec.replace(algo=algo)
         if spec.algo is Algorithm.AUTO:
             raise ArgumentError("algo", "one algorithm ('auto' is decided before a descriptor is made)", "'auto'")
         _check_data_type(library, spec.dtype)

@@ -87,7 +87,7 @@ class CudnnEngine:
             with waiting, in_order(device, stream, around), device.using(stream):
                 yield int(stream.ptr)
 
-    def memory(self, config: CallConfig) -> Memory:
+    def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:  # noqa: ARG002  all arrays count at any time
         found = slots(config.spec, config.schedule, self.layout(config.spec).size)
         gradients = nbytes(found, (*GRADIENTS, "d_params")) if config.training else 0
         with self.runtime.launching() as handle:

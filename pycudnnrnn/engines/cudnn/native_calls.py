@@ -1,22 +1,20 @@
-"""The native calls of the three passes, prepared once: descriptors, sizes of workspace and reserve, bound arguments."""
+"""The native calls of the three passes, prepared once for each size: descriptors, workspace, reserve, arguments."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
 from pycudnnrnn.engines.cudnn.checks import check_sizes
-from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
+from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, TensorDescriptor
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
+from pycudnnrnn.engines.cudnn.native_rnn import NativeRNN
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, CallConfig, Name, Pass, Slot, slots
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import Algorithm, RNNSpec
+from pycudnnrnn.spec import RNNSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +35,8 @@ class NativeCalls:
     (cudnn_adv.h, 9.28).
     """
 
-    def __init__(
-        self, handle: Handle, device: CudaDevice, config: CallConfig, dropout: DropoutDescriptor | None
-    ) -> None:
-        """Prepare the calls for batches of this size and any lengths.
+    def __init__(self, handle: Handle, device: CudaDevice, config: CallConfig, rnn: NativeRNN) -> None:
+        """Prepare the calls for batches of this size and any lengths. `rnn` is that of the configuration.
 
         Raises:
             ArgumentError: see `check_sizes`.
@@ -51,31 +47,19 @@ class NativeCalls:
         self.device, self.spec, self.training = device, spec, training
         self.ragged = schedule.is_ragged
         self.batch = dataclasses.replace(schedule, lengths=None)
-        algo = spec.untuned_algo
-        backward_algo = config.backward_algo or algo
-        dropout = dropout or DropoutDescriptor.of_none(handle)
-        self._rnns = {
-            each: RNNDescriptor(library, spec, dropout, algo=each, padded_io=not schedule.packed)
-            for each in dict.fromkeys((algo, backward_algo))
-        }
-        dynamic = self._rnns.get(Algorithm.PERSIST_DYNAMIC)
-        if dynamic is not None:
-            load_nvrtc()
-            library.cudnnBuildRNNDynamic(handle, dynamic, schedule.B)
+        self._rnn = rnn
         self._equal = DataDescriptors(library, spec, self.batch)
         self._own: dict[Handle, DataDescriptors] = {}
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
-        self._rnn = self._rnns[algo]
-        self.params_nbytes = weight_space_nbytes(handle, self._rnn)
+        self.params_nbytes = rnn.params_nbytes
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
         self.slots = dict(slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize))
         for name, nbytes in (("workspace", self.workspace_nbytes), ("reserve", self.reserve_nbytes)):
             self.slots[name] = Slot((nbytes,) if nbytes else None, BYTES)
         self.passes = PASSES if training else (FORWARD,)
-        h, c = (
-            None if shape is None else TensorDescriptor(library, spec.dtype, shape)
-            for shape in (self.slots["hx"].shape, self.slots["cx"].shape)
-        )
+        hx, cx = self.slots["hx"].shape, self.slots["cx"].shape
+        h = TensorDescriptor(library, spec.dtype, hx or ())
+        c = None if cx is None else h if cx == hx else TensorDescriptor(library, spec.dtype, cx)
         self._fixed = fixed = {  # must live as long as the calls
             "fwdMode": mode, "devSeqLengths": None, "hDesc": h, "cDesc": c,
             "addGrad": cudnnWgradMode_t.ADD,  # cuDNN documents only ADD
@@ -83,7 +67,7 @@ class NativeCalls:
             "reserveSpaceSize": self.reserve_nbytes,
         }  # fmt: skip
         self.calls = {
-            which: _bound(library, which, fixed | {"rnnDesc": self._rnns[algo if which is FORWARD else backward_algo]})
+            which: _bound(library, which, fixed | {"rnnDesc": rnn.forward if which is FORWARD else rnn.backward})
             for which in self.passes
         }
         """A function for each pass. Its arguments: the handle, the descriptors of x and y, the workspace, the addresses
@@ -100,7 +84,7 @@ class NativeCalls:
         if self.ragged:
             asked.append(self.data_descriptors(self.batch.longest_ragged()))
         ask = self._library.cudnnGetRNNTempSpaceSizes.read
-        sizes = [ask(handle, rnn, mode, data.x) for rnn in self._rnns.values() for data in asked]
+        sizes = [ask(handle, rnn, mode, data.x) for rnn in self._rnn.descriptors.values() for data in asked]
         workspace, reserve = (max(each[name] for each in sizes) for name in ("workSpaceSize", "reserveSpaceSize"))
         return workspace, reserve if self.training else 0
 
@@ -199,19 +183,3 @@ class DataDescriptors:
         self.schedule = None  # unknown if a setter fails
         self.x.set_lengths(lengths)
         self._y.set_lengths(lengths)
-
-
-@functools.cache
-def load_nvrtc() -> None:
-    """Load NVRTC and its builtins, if found: cuDNN compiles the dynamic algorithm's kernels with them.
-
-    NVRTC opens its builtins by file name only, and the library in CUDA 13.0's wheel has no path to search. Unless they
-    are loaded already, it fails with "failed to open libnvrtc-builtins". Libraries not found here are left to cuDNN's
-    own search.
-    """
-    try:
-        from cuda import pathfinder  # noqa: PLC0415  comes with CuPy 14
-    except ImportError:
-        return
-    with contextlib.suppress(RuntimeError):
-        pathfinder.load_nvidia_dynamic_lib("nvrtc")  # also loads the builtins

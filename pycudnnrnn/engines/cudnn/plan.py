@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pycudnnrnn.engines.cudnn.device import same_stream, stream_key
@@ -35,7 +36,10 @@ class CudnnPlan:
         (self._workspace_at,) = self._device.addresses(workspace)
         self._stream_memory, self._stream = StreamMemory(self._device, self, workspace), None
 
-    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
+    def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002
+        return functools.partial(self._run, which, at)
+
+    def _run(self, which: Pass, at: Sequence[int | None], *, accumulate: bool = False) -> None:
         stream = self._device.stream()
         if stream is not self._stream:
             self._belong_to(stream)

@@ -16,7 +16,8 @@ from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
-from pycudnnrnn.engines.cudnn.stream_states import PASSES_MAX, DropoutAt, StreamStates, states_nbytes
+from pycudnnrnn.engines.cudnn.native_rnn import NativeRNN
+from pycudnnrnn.engines.cudnn.stream_states import DropoutAt, Made, StreamStates, states_nbytes
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import RNNSpec
@@ -41,7 +42,7 @@ class Runtime:
         self.library, self.device = library, device
         self.handles = HandlePool(library)
         self.choices = Choices(device.gpu, library.version)
-        self.kept_calls: Recent[NativeCalls] = Recent(PASSES_MAX)
+        self.made = Made()
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
         self._own_states: Recent[StreamStates] = Recent(STREAMS_MAX)
         self._dropouts: Recent[DropoutAt] = Recent(STATES_MAX)
@@ -86,15 +87,17 @@ class Runtime:
     def native_calls(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> NativeCalls:
         """Return the native calls of a configuration, made once; with `dropout`, those that use its random states."""
         dropout = dropout or config.dropout
-        kept_calls = self.kept_calls if dropout is None else dropout.kept_calls
-        spec, schedule, training = config.spec, config.schedule, config.training
-        sizes = schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, schedule.packed
-        key = (spec, config.backward_algo, *sizes, training)
-        found = kept_calls.get(key)
-        if found is not None:
-            return found
-        descriptor = None if dropout is None else dropout.descriptor
-        return kept_calls.keep(key, NativeCalls(handle, self.device, config, descriptor))
+        made, schedule = self.made if dropout is None else dropout.made, config.schedule
+        of_rnn = NativeRNN.key(config)
+        key = *of_rnn, schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, config.training
+        calls: NativeCalls | None = made.calls.get(key)
+        if calls is not None:
+            return calls
+        rnn = made.rnns.get(of_rnn)
+        if rnn is None:
+            descriptor = None if dropout is None else dropout.descriptor
+            rnn = made.rnns.keep(of_rnn, NativeRNN(handle, config, descriptor))
+        return made.calls.keep(key, NativeCalls(handle, self.device, config, rnn))  # type: ignore[no-any-return]
 
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""

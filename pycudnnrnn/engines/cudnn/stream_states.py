@@ -18,8 +18,8 @@ from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, finally_do
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.errors import EngineError
 
-PASSES_MAX: Final = 64
-"""Configurations whose native calls are kept: a few small native objects each."""
+MADE_MAX: Final = 64
+"""RNNs, and sizes of batches, whose native objects are kept: a few small ones each."""
 
 KEPT_MAX: Final = 16
 """Forwards of a stream whose states are kept. A model has a few layers with dropout, and activation checkpointing
@@ -40,15 +40,23 @@ def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
         yield
 
 
+class Made:
+    """The native objects that were made with one dropout descriptor, or without one: by RNN, and by size of batch."""
+
+    def __init__(self) -> None:
+        self.rnns: Recent[Any] = Recent(MADE_MAX)
+        self.calls: Recent[Any] = Recent(MADE_MAX)
+
+
 class DropoutAt:
-    """The descriptor of the random states at one address, and the native calls that use it (`kept_calls`).
+    """The descriptor of the random states at one address, and the native objects made with it.
 
     Hold `lock` while launching work that advances or writes the states.
     """
 
     def __init__(self, descriptor: DropoutDescriptor) -> None:
         self.descriptor, self.lock = descriptor, _locks.rlock()
-        self.kept_calls: Recent[Any] = Recent(PASSES_MAX)
+        self.made = Made()
 
     def start(self, handle: Handle, seed: int | None) -> None:
         """Prepare the states for a forward: write them from a seed, or (None) continue from those in memory."""

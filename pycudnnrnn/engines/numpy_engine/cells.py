@@ -11,16 +11,20 @@ Letters: B sequences, I inputs, G gates, U units, P projected units (U without a
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._arrays import aligned
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
-from pycudnnrnn.schedule import Schedule, Step
 from pycudnnrnn.spec import RNNMode, RNNSpec
+
+Steps = list[tuple[slice, slice]]
+"""The packed rows of each step, and the rows of its sequences in the states."""
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
@@ -37,24 +41,35 @@ class Cell:
         self.spec, self.units, self.width = spec, spec.num_units, spec.num_gates * spec.num_units
         self.dtype = spec.compute_dtype.numpy
         self.columns = [slice(k * self.units, (k + 1) * self.units) for k in range(spec.num_gates)]
+        self.gates = [(slice(None), columns) for columns in self.columns]  # an index made here saves time at each step
 
     def tape_widths(self) -> dict[str, int]:
         """Return the number of columns of each array on the tape, by name."""
         return {"gates": self.width, "h_before": self.spec.state_size}
 
-    def forward_weights(self, w: Weights, schedule: Schedule) -> Weights:  # noqa: ARG002
-        """Return the weights as `forward` reads them in a call of this kind."""
+    def forward_weights(self, w: Weights) -> Weights:
+        """Return the weights as `forward` reads them."""
+        bias = w.bW if w.bR is None else w.bR if w.bW is None else w.bW + w.bR
+        return Weights(w.R, w.W, w.bW, w.bR, w.proj, bias)
+
+    def held_weights(self, w: Weights) -> Weights:
+        """Return the weights of many forwards: in column order, in which BLAS multiplies a vector fastest."""
+        copies = {}
+        for name in ("W", "R", "proj"):
+            if (matrix := getattr(w, name)) is not None:
+                copies[name] = aligned(matrix.shape, self.dtype, order="F")
+                copies[name][...] = matrix
+        return dataclasses.replace(self.forward_weights(w), **copies)
+
+    def backward_weights(self, w: Weights) -> Weights:
+        """Return the weights as `backward` reads them, with W as it is."""
         return w
 
-    def backward_weights(self, w: Weights, schedule: Schedule) -> Weights:  # noqa: ARG002
-        """Return the weights as `backward` reads them in a call of this kind, with W as it is."""
-        return w
-
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         """Run the steps, updating h and c in place. `tape` is empty where no backward follows."""
         raise NotImplementedError
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
         """Run the steps in reverse, updating dh and dc; tape["gates"] gets the gradients of R h + bR."""
         raise NotImplementedError
 
@@ -70,25 +85,31 @@ class Cell:
         """Return the gates of some rows one by one: [rows, U] each."""
         return [gates[:, columns] for columns in self.columns]
 
-    def input_product(self, w: Weights, x: Array, tape: Tape) -> Array:
-        """Return W x for all rows, in the tape's gates if it has them; under skip input, x for each gate."""
-        gates = tape["gates"] if tape else np.empty((len(x), self.width), x.dtype)
-        if w.W is None:
-            gates.reshape(len(x), -1, self.units)[:] = x[:, None]
+    def input_product(self, w: Weights, x: Array, tape: Tape, bias: Array | None) -> Array:
+        """Return W x + bias for all rows, in the tape's gates if it has them; under skip input, x for each gate."""
+        gates = tape.get("gates")
+        if w.W is not None:
+            gates = self.times(x, w.W.T, gates)
         else:
-            self.product(x, w.W.T, gates, adds=False)
+            gates = np.empty((len(x), self.width), x.dtype) if gates is None else gates
+            gates.reshape(len(x), -1, self.units)[:] = x[:, None]
+        if bias is not None:
+            gates += bias
         return gates
 
-    def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
-        """Write rows @ matrix to `out`, or add it."""
-        write_or_add(functools.partial(np.matmul, rows, matrix), out, adds=adds)
+    times: Callable[..., Array] = staticmethod(np.ndarray.dot)
+    """`times(rows, matrix, out=None)` returns rows @ matrix, in `out` or in a new array."""
+
+    def add_product(self, rows: Array, matrix: Array, out: Array) -> None:
+        """Add rows @ matrix to `out`."""
+        out += rows.dot(matrix)
 
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
         """Write rows.T @ others to `out`, or add it: part of the gradient of a matrix."""
         product = np.multiply if len(others) == 1 else np.matmul  # BLAS is slow at products of single rows
         write_or_add(functools.partial(product, rows.T, others), out, adds=adds)
 
-    def copied_elements(self, schedule: Schedule) -> int:  # noqa: ARG002
+    def copied_elements(self) -> int:
         """Return how many elements `forward_weights` copies of a pseudo-layer's matrices."""
         return 0
 
@@ -96,25 +117,13 @@ class Cell:
         """Return how many elements a backward through `rows` rows allocates in addition to the tape."""
         return rows * self.width
 
-    def forward_elements(self, rows: int, layer: int, schedule: Schedule) -> int:  # noqa: ARG002
+    def forward_elements(self, rows: int, layer: int) -> int:  # noqa: ARG002
         """Return how many elements a forward through `rows` rows of a layer allocates if there is no tape."""
         return rows * self.width
 
     def weight_elements(self, rows: int, columns: int, *, adds: bool) -> int:  # noqa: ARG002
         """Return how many elements `weight_product` allocates for `rows` rows and a matrix of so many columns."""
         return self.width * columns if adds else 0
-
-
-def rows_of(steps: Iterable[Step]) -> Iterator[tuple[slice, slice]]:
-    """Give the packed rows of each step, and the rows of its sequences in the states."""
-    for first, last in steps:
-        yield slice(first, last), slice(last - first)
-
-
-def sigmoid(a: Array) -> Array:
-    """Return 1 / (1 + exp(-a)), computed with tanh: NumPy's tanh is faster than its exp."""
-    found: Array = 0.5 * np.tanh(0.5 * a) + 0.5
-    return found
 
 
 class PlainCell(Cell):
@@ -127,18 +136,21 @@ class PlainCell(Cell):
     def backward_elements(self, rows: int) -> int:  # noqa: ARG002  the slopes are computed step by step
         return 0
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        Wx = self.input_product(w, x, tape)
-        Wx += np.add(*self.biases(w))
-        for rows, now in rows_of(steps):
-            a = Wx[rows] + h[now].dot(w.R.T)
-            h_new = np.maximum(a, 0) if self.relu else np.tanh(a)
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+        gates = self.input_product(w, x, tape, w.bias)
+        for rows, now in steps:
+            a, h_now = gates[rows], h[now]
+            a += h_now.dot(w.R.T)
+            if self.relu:
+                np.maximum(a, 0, out=a)
+            else:
+                np.tanh(a, a)
             if tape:
-                tape.keep(rows, gates=h_new, h_before=h[now])
-            h[now] = out[rows] = h_new
+                tape.keep(rows, h_before=h_now)
+            h_now[...] = out[rows] = a
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        for rows, now in rows_of(reversed(steps)):
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
+        for rows, now in reversed(steps):
             y, dh_new = tape["gates"][rows], dh[now] + dy[rows]
             # Where y is 0, the gradient is 0 even for NaN. Where y is NaN, the gradient passes. Both as in torch.
             da = np.where(y <= 0, 0, dh_new) if self.relu else dh_new * (1 - y * y)
@@ -163,10 +175,12 @@ class LSTMCell(Cell):
             names |= {"hidden": self.units, "dh": self.spec.state_size}
         return names
 
-    def activate(self, a: Array) -> Array:
-        """Return sigmoid of the gates i, f and o, and tanh of g, by one tanh: sigmoid(a) = tanh(a / 2) / 2 + 1 / 2."""
-        found: Array = np.tanh(a * self.scale) * self.scale + self.shift
-        return found
+    def activate(self, a: Array) -> None:
+        """Replace i, f and o by sigmoid, and g by tanh, with one tanh: sigmoid(a) = tanh(a / 2) / 2 + 1 / 2."""
+        a *= self.scale
+        np.tanh(a, a)
+        a *= self.scale
+        a += self.shift
 
     def slopes(self, gates: Array) -> Array:
         """Return the derivative of each gate's activation: y * (1 - y) of a sigmoid, 1 - y * y of a tanh."""
@@ -175,29 +189,30 @@ class LSTMCell(Cell):
         found[:, self.columns[2]] = 1 - g * g
         return found
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-        Wx = self.input_product(w, x, tape)
-        Wx += np.add(*self.biases(w))
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
+        gates = self.input_product(w, x, tape, w.bias)
         inside: Any = None
-        for rows, now in rows_of(steps):
-            a = self.activate(Wx[rows] + h[now].dot(w.R.T))
-            i, f, g, o = self.split(a)
-            c_new = f * c[now] + i * g
-            if self.clip:
-                low, high = self.clip
-                inside = (low <= c_new) & (c_new <= high)
-                c_new = np.clip(c_new, low, high)
-            tanh_c = np.tanh(c_new)
-            hidden = o * tanh_c
-            h_new = hidden if w.proj is None else hidden.dot(w.proj.T)
+        i, f, g, o = self.gates
+        for rows, now in steps:
+            a, h_now, c_now = gates[rows], h[now], c[now]
             if tape:
-                tape.keep(rows, gates=a, h_before=h[now], c_before=c[now], tanh_c=tanh_c, inside=inside, hidden=hidden)
-            c[now] = c_new
-            h[now] = out[rows] = h_new
+                tape.keep(rows, h_before=h_now, c_before=c_now)
+            a += h_now.dot(w.R.T)
+            self.activate(a)
+            c_now *= a[f]
+            c_now += a[i] * a[g]
+            if self.clip:
+                inside = (self.clip[0] <= c_now) & (c_now <= self.clip[1])
+                np.clip(c_now, *self.clip, out=c_now)
+            tanh_c = np.tanh(c_now)
+            hidden = a[o] * tanh_c
+            if tape:
+                tape.keep(rows, tanh_c=tanh_c, inside=inside, hidden=hidden)
+            h_now[...] = out[rows] = hidden if w.proj is None else hidden.dot(w.proj.T)
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
         gates, slopes = tape["gates"], self.slopes(tape["gates"])
-        for rows, now in rows_of(reversed(steps)):
+        for rows, now in reversed(steps):
             da, tanh_c = gates[rows], tape["tanh_c"][rows]
             i, f, g, o = self.split(da)
             dh_new = dh[now] + dy[rows]
@@ -216,32 +231,48 @@ class LSTMCell(Cell):
 class GRUCell(Cell):
     """n = tanh(Wn x + bWn + r * (Rn h + bRn)), h' = n + z * (h - n); gates r, z, n, reset after the product.
 
+    sigmoid(a) = tanh(a / 2) / 2 + 1 / 2, since NumPy's tanh is faster than its exp. `half` is an array, because NumPy
+    takes as long to convert a number as to multiply a few of them.
+
     The tape keeps q = Rn h + bRn, since r multiplies it. `backward` leaves the gradients on the recurrent side in
     "gates" and the n gate's on the input side in "q": they differ by the factor r.
     """
 
+    def __init__(self, spec: RNNSpec) -> None:
+        super().__init__(spec)
+        self.rz, self.half = (slice(None), slice(2 * self.units)), np.array(0.5, self.dtype)
+
+    def forward_weights(self, w: Weights) -> Weights:
+        return w
+
     def tape_widths(self) -> dict[str, int]:
         return super().tape_widths() | {"q": self.units}
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        Wx, (bW, bR) = self.input_product(w, x, tape), self.biases(w)
-        Wx += bW
-        Wx_rz, Wx_n = Wx[:, : 2 * self.units], Wx[:, 2 * self.units :]
-        for rows, now in rows_of(steps):
-            Rh = h[now].dot(w.R.T) + bR[None]
-            q = Rh[:, 2 * self.units :]
-            rz = sigmoid(Wx_rz[rows] + Rh[:, : 2 * self.units])
-            r, z = rz[:, : self.units], rz[:, self.units :]
-            n = np.tanh(Wx_n[rows] + r * q)
-            h_new = n + z * (h[now] - n)
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+        gates, half = self.input_product(w, x, tape, w.bW), self.half
+        for rows, now in steps:
+            a, h_now = gates[rows], h[now]
+            Rh = h_now.dot(w.R.T)
+            if w.bR is not None:
+                Rh += w.bR
+            rz, n, q = a[self.rz], a[self.gates[2]], Rh[self.gates[2]]
+            rz += Rh[self.rz]
+            rz *= half
+            np.tanh(rz, rz)
+            rz *= half
+            rz += half
+            n += a[self.gates[0]] * q
+            np.tanh(n, n)
             if tape:
-                tape.keep(rows, q=q, h_before=h[now])
-                Wx_rz[rows], Wx_n[rows] = rz, n
-            h[now] = out[rows] = h_new
+                tape.keep(rows, q=q, h_before=h_now)
+            h_now -= n
+            h_now *= a[self.gates[1]]
+            h_now += n
+            out[rows] = h_now
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, slopes = tape["gates"], tape["gates"] * (1 - tape["gates"])
-        for rows, now in rows_of(reversed(steps)):
+        for rows, now in reversed(steps):
             da, q = gates[rows], tape["q"][rows]
             r, z, n = self.split(da)
             slope_r, slope_z, _ = self.split(slopes[rows])

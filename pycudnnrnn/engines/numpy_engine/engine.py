@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
+from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.memory import memory
@@ -20,6 +21,9 @@ from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Arrays, CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import INT32_MAX, RNNSpec
+
+KINDS_MAX: Final = 64
+"""Most kinds of calls that are remembered, those used last."""
 
 
 class HostArrays:
@@ -114,15 +118,16 @@ class NumpyEngine:
         Args:
             config: the configuration of the call.
         """
-        return NumpyPlan(config, self.layout(config.spec))
+        return NumpyPlan(self._calls(config), config)
 
-    def memory(self, config: CallConfig) -> Memory:
+    def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
         """Return the memory that one kind of call takes, without running it.
 
         Args:
             config: the configuration of the call.
+            adds: whether the array of the gradient of params exists before the backward. Default: False.
         """
-        return memory(config, self.layout(config.spec).size)
+        return memory(config, self.layout(config.spec).size, adds=adds)
 
     def forward(self, config: CallConfig) -> EagerForward:
         """Return a function that runs forwards of one kind, with other lengths in each call.
@@ -130,12 +135,23 @@ class NumpyEngine:
         Args:
             config: the configuration of the call.
         """
-        layout = self.layout(config.spec)
+        equal = None if config.schedule.is_ragged else self._calls(config)
 
         def run(schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
-            return forward(config._replace(schedule=schedule), layout, inputs)
+            calls = equal or self._calls(config._replace(schedule=schedule))
+            return forward(calls, config.dropout, inputs)
 
         return run
+
+    def _calls(self, config: CallConfig) -> Calls:
+        return _calls_of(
+            self, config.spec, config.schedule, keeps=config.keep_reserve, drops=config.dropout is not None
+        )
+
+
+@functools.lru_cache(maxsize=KINDS_MAX)
+def _calls_of(engine: NumpyEngine, spec: RNNSpec, schedule: Schedule, *, keeps: bool, drops: bool) -> Calls:
+    return Calls(spec, schedule, engine.layout(spec), keeps=keeps, drops=drops)
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""The forward of the NumPy engine.
+"""Forwards on the NumPy engine: bound to arrays, then run straight down.
 
 A call works on packed rows (`schedule`), so that padding costs nothing and cannot leak. The input product of a
 direction is a GEMM over each block of rows, and so are the gradients; the only Python loop is the one over time
@@ -7,54 +7,95 @@ direction is a GEMM over each block of rows, and so are the gradients; the only 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterable
+from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn.engines import Results
+from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import drop
-from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
-from pycudnnrnn.engines.numpy_engine.packing import NO_OUTS, Outs, new_rows, pack, results, sorted_states
-from pycudnnrnn.engines.numpy_engine.reserve import make_reserve
+from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.walk import directions_of, run
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
-from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import Arrays, CallConfig
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.passes import RESULTS, Arrays
+
+NO_TAPE: Final = Tape()
 
 
-@np.errstate(all="ignore")  # NaN and infinity are data
-def forward(
-    config: CallConfig, layout: ParamLayout, inputs: Arrays, *, weights: list[Weights] | None = None,
-    buffer: Array | None = None, outs: Outs = NO_OUTS,
-) -> Results:  # fmt: skip
-    """Run a forward. `weights`: the params, if they have been read already.
+def forward(calls: Calls, dropout: Any | None, inputs: Arrays) -> Results:
+    """Run a forward once, with new arrays for its results and its reserve."""
+    y, hy, cy = calls.new(RESULTS)
+    # One allocation: the system gives a large one large pages, whose first use is faster.
+    reserve = np.empty(calls.reserve_nbytes, np.uint8) if calls.keeps else None
+    bound = BoundForward(calls, dropout, {**inputs, "y": y, "hy": hy, "cy": cy, "reserve": reserve})
+    bound.run(calls.forward_weights(calls.read(inputs["params"])))
+    return y, hy, cy, bound.reserve
 
-    The reserve is in `buffer` and the results in `outs`, or in new memory where these are None.
-    """
-    spec, schedule, dropout = config.spec, config.schedule, config.dropout
-    with nullcontext() if dropout is None else dropout.forward() as masks:
-        dtype, cell = spec.compute_dtype.numpy, cell_of(spec, schedule.num_rows)
-        weights = load_weights(layout, inputs["params"], spec) if weights is None else weights
-        h, c = sorted_states(spec, schedule, inputs.get("hx"), inputs.get("cx"), outs)
-        rows = pack(inputs["x"], schedule, dtype)
-        reserve = make_reserve(config, layout, weights, rows, buffer) if config.keep_reserve else None
-        for layer in range(spec.num_layers):
-            last = layer + 1 == spec.num_layers
-            if reserve and not last:
-                above = reserve.inputs[layer + 1]
-            else:
-                above = new_rows(schedule, spec.output_size, dtype, outs[0] if last else None)
-            for direction, steps in directions_of(spec, schedule):
-                p = layer * spec.num_dirs + direction
-                out = above[:, direction * spec.state_size : (direction + 1) * spec.state_size]
-                tape = reserve.tapes[p] if reserve else Tape()
-                # The prepared weights get no name, so that they are gone before the next layer's are made.
-                run(cell, cell.forward_weights(weights[p], schedule), rows, tape, steps, h[p], c[p], out)
-            if masks and not last:
-                mask = masks.of(spec, layer + 1, above.shape)
-                drop(above, mask, spec.dropout)
-                if reserve:
-                    reserve.masks[layer + 1][:] = mask  # type: ignore[index]  # masks exist if there is dropout
+
+class BoundForward:
+    """A forward on the caller's arrays. It may run again: each run reads their values again."""
+
+    def __init__(self, calls: Calls, dropout: Any | None, arrays: Arrays) -> None:
+        """Divide the arrays among the steps. `arrays` has an entry, which may be None, for each one of the pass."""
+        spec, packing, get = calls.spec, calls.packing, arrays.get
+        self._calls, self._dropout, self._before, self._after = calls, dropout, list[Copy](), list[Copy]()
+        rows = packing.read(arrays["x"], self._before)
+        self.reserve = NumpyReserve(calls, arrays["reserve"], rows, arrays["params"]) if calls.keeps else None
+        copies = self._before, self._after
+        states = [packing.states(get(x), get(y), width, *copies) for x, y, width in calls.states]
+        h, c = states[0], states[-1]  # a cell without c does not look at it
+        self._walks: list[tuple[list[tuple[Any, ...]], int]] = []
+        """For each pseudo-layer the arguments of its blocks, and after a layer's last one the layer above (else 0)."""
+        self._inputs = [rows]
+        L, D = spec.num_layers, len(calls.directions)
+        for layer in range(1, L + 1):
+            above = self._above(layer, arrays["y"])
+            for direction, (columns, blocks) in enumerate(calls.directions):
+                p = (layer - 1) * D + direction
+                out = above if columns is None else above[:, columns]
+                tape = self.reserve.tapes[p] if self.reserve else NO_TAPE
+                walk = [
+                    (rows[part], tape.at(part) if tape else tape, steps, h[p], c[p], out[part])
+                    for part, steps in blocks
+                ]
+                self._walks.append((walk, layer if direction + 1 == D and layer < L else 0))
+            self._inputs.append(above)
             rows = above
-        return *results(rows, h, c, spec, schedule, outs), reserve
+
+    def _above(self, layer: int, y: Array) -> Array:
+        """Return the array with the input of a layer. Without a reserve, every other layer has the same one."""
+        spec, packing = self._calls.spec, self._calls.packing
+        if layer == spec.num_layers:
+            return packing.write(y, self._after)
+        if self.reserve:
+            return self.reserve.inputs[layer]
+        return packing.new_rows(spec.output_size) if layer < 3 else self._inputs[layer - 2]
+
+    @np.errstate(all="ignore")  # NaN and infinity are data
+    def run(self, weights: Iterable[Weights], masks: Any | None = None) -> None:
+        """Run it with `Calls.forward_weights`, or with what these contained at an earlier time."""
+        if self._dropout is not None and masks is None:
+            with self._dropout.forward() as next_masks:
+                self.run(weights, next_masks)
+            return
+        forward = self._calls.cell.forward
+        copy_all(self._before)
+        following = iter(weights)
+        for walk, layer in self._walks:
+            w = next(following)
+            for block in walk:
+                forward(w, *block)
+            del w  # before the next ones are made
+            if masks and layer:
+                self._drop(masks, layer)
+        copy_all(self._after)
+
+    def _drop(self, masks: Any, layer: int) -> None:
+        """Drop parts of a layer's input, and keep the mask for a backward."""
+        spec, rows = self._calls.spec, self._inputs[layer]
+        mask = masks.of(spec, layer, rows.shape)
+        drop(rows, mask, spec.dropout)
+        if self.reserve:
+            self.reserve.masks[layer][:] = mask  # type: ignore[index]  # masks exist if there is dropout

@@ -24,9 +24,8 @@ COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
 """Compute dtypes of the compiled cells. With float16, NumPy's cells run."""
 
 ROWS_MIN: Final = 32
-SMALL_NBYTES: Final = 1 << 20
-"""Batches with fewer packed rows (steps times sequences) and at most this many bytes of recurrent matrix run on NumPy's
-cells. That is faster, and does not import numba."""
+"""Batches with fewer packed rows (steps times sequences) run on NumPy's cells: BLAS multiplies a vector by a matrix as
+fast as memory can be read, and numba is not imported."""
 
 
 class KernelsInUse(NamedTuple):
@@ -79,8 +78,6 @@ def cell_of(spec: RNNSpec, rows: int) -> cells.Cell:
 
 @functools.lru_cache(maxsize=256)
 def _cell_of(spec: RNNSpec, *, few: bool) -> cells.Cell:
-    numpys = cells.CELLS[spec.mode](spec)
-    small = numpys.width * spec.state_size * spec.compute_dtype.itemsize <= SMALL_NBYTES
-    if (few and small) or spec.compute_dtype not in COMPILED:
-        return numpys
+    if few or spec.compute_dtype not in COMPILED:
+        return cells.CELLS[spec.mode](spec)
     return kernels_in_use().cells[spec.mode](spec)

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Final
 
 from pycudnnrnn.engines import Memory
+from pycudnnrnn.engines.numpy_engine.calls import reserve_nbytes
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
-from pycudnnrnn.engines.numpy_engine.reserve import reserve_nbytes
-from pycudnnrnn.engines.numpy_engine.walk import blocks
+from pycudnnrnn.engines.numpy_engine.walk import blocks_of
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import RNNMode
 
@@ -19,8 +18,8 @@ STEP_NBYTES: Final = 130
 """What a step takes in a schedule's lists: a tuple, its integers, and references. Measured with CPython 3.11."""
 
 
-def memory(config: CallConfig, params_size: int) -> Memory:
-    """Return what a forward takes and, in training, its backward; see `engines.Memory`."""
+def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
+    """Return what a forward takes and, in training, its backward; see `engines.Memory` and `engines.Engine.memory`."""
     spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
     rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
     cell = cell_of(spec, rows)
@@ -31,20 +30,18 @@ def memory(config: CallConfig, params_size: int) -> Memory:
     results = schedule.T * schedule.B  # rows, with those past the sequences' ends
     outputs = (results * spec.output_size + states * state_width) * outer
     layers = [spec.layer_input_size(layer) for layer in range(spec.num_layers)]
-    copied = cell.copied_elements(schedule) * inner
-    fixed = STEP_NBYTES * schedule.T + (params_size * inner if rounded else 0)
+    # The weights that a forward or a backward reads, in the compute dtype and as the cell takes them.
+    weights = (cell.copied_elements() + (params_size if rounded else 0)) * inner
+    fixed = STEP_NBYTES * schedule.T
     packed = rows * spec.input_size * inner if repacked else 0
     top = rows * spec.output_size * inner if repacked else 0
-    parts = [part.stop - part.start for part, _ in blocks(spec, schedule.steps)]
+    parts = [part.stop - part.start for part, _ in blocks_of(spec, schedule.steps)]
     block = max(parts, default=0)
     step = 3 * schedule.B * cell.width * inner  # a step's gates and two intermediate results of their size
     if not config.training:
-        between = [packed, *(rows * width * inner for width in layers[1:]), top or outputs]
-        walking = max(
-            cell.forward_elements(block, layer, schedule) * inner + sum(below_and_above)
-            for layer, below_and_above in enumerate(itertools.pairwise(between))
-        )
-        return Memory(fixed + max(copied + step + walking, top + outputs) - outputs, 0, outputs)
+        gates = max(cell.forward_elements(block, layer) for layer in range(spec.num_layers)) * inner
+        between = [rows * width * inner for width in layers[1:]]
+        return Memory(fixed + weights + step + gates + packed + sum(between[:2]) + top, 0, outputs)
 
     gradients = (results * spec.input_size + states * state_width + params_size) * outer
     dropping = rows * spec.output_size * 5 if drops else 0  # a float32 and a bool each
@@ -53,7 +50,8 @@ def memory(config: CallConfig, params_size: int) -> Memory:
     # A second product for the same input rows is added: of the other direction, or of a GRU's n gate.
     added = block * max(layers) if spec.num_dirs == 2 or spec.mode is RNNMode.GRU else 0
     back = pairs + (cell.backward_elements(block) + added + states * state_width) * inner
+    back += params_size * outer if adds else 0
     product = cell.weight_elements(block, max(*layers, spec.state_size), adds=len(parts) > 1)
     end = gradients + (product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
-    peak = fixed + packed + max(copied + step + top + dropping, copied + back, end)
+    peak = fixed + packed + max(weights + step + top + dropping, weights + back, end)
     return Memory(max(0, peak - gradients), reserve_nbytes(spec, rows, drops=drops), outputs, gradients)

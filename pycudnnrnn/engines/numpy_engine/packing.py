@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -12,80 +12,79 @@ from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
-Outs = Sequence[Array | None]
-"""The caller's arrays for data, h and c. None: a new array is made."""
-
-NO_OUTS: Final[Outs] = (None, None, None)
+ZERO: Final = np.zeros((), bool)
 
 
-def pack(data: Array, schedule: Schedule, dtype: np.dtype[Any]) -> Array:
-    """Convert [T, B, F], [B, T, F] or packed rows to packed rows [N, F]."""
-    by_time = data if schedule.time_major else data.swapaxes(0, 1)
-    if schedule.lengths is None or schedule.packed:
-        return np.ascontiguousarray(by_time, dtype).reshape(-1, data.shape[-1])
-    return by_time[schedule.rows].astype(dtype, copy=False)
+class Copy(NamedTuple):
+    """One copy between arrays: target[at] = source[of]."""
+
+    target: Array
+    source: Array
+    at: Any = ...
+    of: Any = ...
 
 
-def new_rows(schedule: Schedule, width: int, dtype: np.dtype[Any], out: Array | None = None) -> Array:
-    """Return an array of packed rows to write: the caller's own if it has their layout."""
-    if out is not None and schedule.has_rows_in_order and out.dtype == dtype:
-        return out.reshape(schedule.num_rows, width)
-    rows: Array = new((schedule.num_rows, width), dtype)
-    return rows
+def copy_all(copies: Iterable[Copy]) -> None:
+    for target, source, at, of in copies:
+        target[at] = source[of]
 
 
-def _unpack(rows: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
-    """Convert packed rows to the caller's [T, B, F], [B, T, F] or packed rows, with zeros past the sequences' ends."""
-    shape = schedule.data_shape(rows.shape[1])
-    if schedule.has_rows_in_order:
-        return _in_dtype(rows.reshape(shape), dtype, out)
-    data: Array = new(shape, dtype, zeros=True) if out is None else out
-    if out is not None and schedule.lengths is not None:
-        out[...] = 0
-    by_time = data if schedule.time_major else data.swapaxes(0, 1)
-    by_time[schedule.rows] = rows
-    return data
+class Packing:
+    """The caller's arrays of one kind of call, as packed rows and sorted states in the compute dtype.
 
-
-def sorted_states(
-    spec: RNNSpec, schedule: Schedule, h: Array | None, c: Array | None, outs: Outs = NO_OUTS
-) -> tuple[Array, Array]:
-    """Return arrays of h and c, or of their gradients, to update: longest sequence first, zeros for None.
-
-    They are the caller's `outs` if these have the same order and dtype, otherwise new arrays. Every cell has a c here.
+    A caller's array that already has this form is used in place. Otherwise there is a new array, and a copy to do
+    `before` a run reads it or `after` a run has written it.
     """
-    dtype, states = spec.compute_dtype.numpy, (spec.num_pseudo_layers, schedule.B)
 
-    def made(given: Array | None, width: int, out: Array | None) -> Array:
-        shape = *states, width
-        found: Array = new(shape, dtype) if out is None or not schedule.is_sorted or out.dtype != dtype else out
-        found[...] = 0 if given is None else given[:, schedule.order]
-        return found
+    def __init__(self, spec: RNNSpec, schedule: Schedule) -> None:
+        same = spec.dtype is spec.compute_dtype
+        self._schedule, self._dtype = schedule, spec.compute_dtype.numpy
+        self._num_rows, self._states = schedule.num_rows, (spec.num_pseudo_layers, schedule.B)
+        self._rows_in_place = same and schedule.has_rows_in_order
+        self._states_in_place = same and schedule.is_sorted
 
-    return made(h, spec.state_size, outs[1]), made(c, spec.num_units, outs[2])
+    def new_rows(self, width: int) -> Array:
+        """Return a new array of packed rows."""
+        rows: Array = new((self._num_rows, width), self._dtype)
+        return rows
 
+    def read(self, data: Array, before: list[Copy]) -> Array:
+        """Return packed rows of the caller's [T, B, F], [B, T, F] or packed rows."""
+        width = data.shape[-1]
+        if self._rows_in_place and data.flags.c_contiguous:
+            return data.reshape(self._num_rows, width)
+        rows, (by_time, of) = self.new_rows(width), self._by_time(data)
+        before.append(Copy(rows.reshape(by_time.shape) if of is ... else rows, by_time, of=of))
+        return rows
 
-def _unsorted_states(states: Array, schedule: Schedule, dtype: np.dtype[Any], out: Array | None) -> Array:
-    if schedule.is_sorted:
-        return _in_dtype(states, dtype, out)
-    unsorted: Array = new(states.shape, dtype) if out is None else out
-    unsorted[:, schedule.order] = states
-    return unsorted
+    def write(self, data: Array, after: list[Copy]) -> Array:
+        """Return packed rows to write, which become the caller's data, with zeros past the sequences' ends."""
+        width = data.shape[-1]
+        if self._rows_in_place:
+            return data.reshape(self._num_rows, width)
+        rows, (by_time, at) = self.new_rows(width), self._by_time(data)
+        if at is ...:
+            after.append(Copy(by_time, rows.reshape(by_time.shape)))
+        else:
+            after += Copy(data, ZERO), Copy(by_time, rows, at)
+        return rows
 
+    def _by_time(self, data: Array) -> tuple[Array, Any]:
+        """Return data with time as its first axis, and the index of its packed rows."""
+        schedule = self._schedule
+        by_time = data if schedule.time_major else data.swapaxes(0, 1)
+        return by_time, ... if schedule.lengths is None or schedule.packed else schedule.rows
 
-def _in_dtype(array: Array, dtype: np.dtype[Any], out: Array | None) -> Array:
-    if array.dtype == dtype and (out is None or np.shares_memory(array, out)):
-        return array
-    cast: Array = new(array.shape, dtype) if out is None else out
-    cast[...] = array
-    return cast
-
-
-def results(
-    rows: Array, h: Array, c: Array, spec: RNNSpec, schedule: Schedule, outs: Outs = NO_OUTS
-) -> tuple[Array, Array, Array | None]:
-    """Return packed rows and sorted states, or their gradients, in the caller's layout: in `outs`, or in new arrays."""
-    dtype = spec.dtype.numpy
-    data, states_h, states_c = outs
-    cell_states = _unsorted_states(c, schedule, dtype, states_c) if spec.has_cell_state else None
-    return _unpack(rows, schedule, dtype, data), _unsorted_states(h, schedule, dtype, states_h), cell_states
+    def states(
+        self, initial: Array | None, out: Array | None, width: int, before: list[Copy], after: list[Copy]
+    ) -> Array:
+        """Return states to update, longest sequence first. They begin as `initial` (None: zeros) and end in `out`."""
+        schedule = self._schedule
+        order = ... if schedule.is_sorted else (slice(None), schedule.order)
+        states = out
+        if states is None or not self._states_in_place:
+            states = new((*self._states, width), self._dtype)
+            if out is not None:
+                after.append(Copy(out, states, at=order))
+        before.append(Copy(states, ZERO) if initial is None else Copy(states, initial, of=order))
+        return states

@@ -1,20 +1,19 @@
-"""Prepared calls on the NumPy engine: they use the caller's arrays and reserve."""
+"""Calls of one configuration on the NumPy engine: run once, or bound to the caller's arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+import functools
+from collections.abc import Callable, Sequence
 
 from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph
-from pycudnnrnn.engines.numpy_engine.forward import forward
-from pycudnnrnn.engines.numpy_engine.packing import pack
-from pycudnnrnn.engines.numpy_engine.reserve import make_reserve, reserve_nbytes
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, load_weights
+from pycudnnrnn.engines.numpy_engine.calls import Calls
+from pycudnnrnn.engines.numpy_engine.forward import BoundForward
+from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
+from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.errors import CaptureError
-from pycudnnrnn.layout import ParamLayout
-from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, GRADIENTS, RESULTS, UPSTREAM, Arrays, CallConfig, Pass
+from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, GRADIENTS, UPSTREAM, Arrays, CallConfig, Pass
 
 
 class NumpyPlan:
@@ -22,32 +21,52 @@ class NumpyPlan:
 
     workspace_nbytes = 0
 
-    def __init__(self, config: CallConfig, layout: ParamLayout) -> None:
-        self._config, self._layout, self.spec = config, layout, config.spec
-        self._held: tuple[Array | None, list[Weights]] = None, []
-        rows = config.schedule.num_rows if config.keep_reserve else 0
-        self.reserve_nbytes = reserve_nbytes(config.spec, rows, drops=config.dropout is not None)
+    def __init__(self, calls: Calls, config: CallConfig) -> None:
+        self._calls, self._dropout, self.spec = calls, config.dropout, config.spec
+        self._held: Array | None = None
+        self._held_weights: dict[Pass, list[Weights]] = {}
+        self.reserve_nbytes = calls.reserve_nbytes
 
     def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
         raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
 
     def hold(self, params: Array | None) -> None:
-        self._held = params, [] if params is None else load_weights(self._layout, params, self.spec)
+        calls, self._held = self._calls, params
+        if params is not None:
+            weights = calls.read(params)
+            self._held_weights = {FORWARD: calls.held_weights(weights)}
+            if calls.keeps:
+                self._held_weights[BACKWARD_DATA] = list(calls.backward_weights(weights))
 
-    def run(self, which: Pass, arrays: Arrays, at: Sequence[int | None], *, accumulate: bool = False) -> None:  # noqa: ARG002
-        """Run a pass. A backward does not read y, hx and cx, as cuDNN's does: the reserve contains what it needs."""
-        config, layout, spec, get = self._config, self._layout, self.spec, arrays.get
-        held, weights = self._held
-        if "params" in which.names and (held is None or address(arrays["params"]) != address(held)):
-            weights = load_weights(layout, arrays["params"], spec)
+    def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002
+        """See `engines.EnginePlan`. A backward reads neither y, hx nor cx: the reserve contains what it needs."""
+        arrays = dict.fromkeys(which.names) | arrays
+        if which is BACKWARD_WEIGHTS:
+            return self._bind_weights(arrays)
+        calls, params = self._calls, arrays["params"]
         if which is FORWARD:
-            outs = [*map(get, RESULTS)]
-            forward(config, layout, arrays, weights=weights, buffer=get("reserve"), outs=outs)
-            return
-        kept = make_reserve(config, layout, weights, np.empty((0, spec.input_size)), arrays["reserve"])
-        if which is BACKWARD_DATA:
-            dy, dhy, dcy = map(get, UPSTREAM)
-            kept.backward_data(dy, dhy, dcy, [*map(get, GRADIENTS)])
+            run, ready = BoundForward(calls, self._dropout, arrays).run, calls.forward_weights
         else:
-            kept.inputs[0] = pack(arrays["x"], config.schedule, spec.compute_dtype.numpy)
-            kept.backward_weights(arrays["d_params"], accumulate=accumulate)
+            reserve, ready = NumpyReserve(calls, arrays["reserve"]), calls.backward_weights
+            upstream, outs = [*map(arrays.get, UPSTREAM)], [*map(arrays.get, GRADIENTS)]
+            run = functools.partial(reserve.write_gradients, upstream=upstream, outs=outs)
+        views = calls.read(params) if calls.reads_in_place else None
+
+        def run_with_weights() -> None:
+            held = self._held
+            if held is params or (held is not None and address(held) == address(params)):
+                run(self._held_weights[which])
+            else:
+                run(ready(views or calls.read(params)))
+
+        return run_with_weights
+
+    def _bind_weights(self, arrays: Arrays) -> Callable[..., None]:
+        before = list[Copy]()
+        reserve = NumpyReserve(self._calls, arrays["reserve"], self._calls.packing.read(arrays["x"], before))
+
+        def run(*, accumulate: bool = False) -> None:
+            copy_all(before)
+            reserve.backward_weights(arrays["d_params"], accumulate=accumulate)
+
+        return run

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.cells import Cell, Steps
 from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
 from pycudnnrnn.schedule import Schedule, Step, grouped
@@ -20,31 +20,30 @@ BLOCK_ROWS_A_UNIT: Final = 2
 inference takes for gates, and the terms that a float32 sum adds one after the other."""
 
 
-def directions_of(spec: RNNSpec, schedule: Schedule) -> Iterator[tuple[int, Sequence[Step]]]:
-    """Give each direction with its steps in the order in which it takes them."""
-    yield 0, schedule.steps
-    if spec.num_dirs == 2:
-        yield 1, schedule.steps[::-1]
+Blocks = list[tuple[slice, Steps]]
+"""The packed rows of each block, and its steps, whose rows are counted from the first of these."""
 
 
-def blocks(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, list[Step]]]:
-    """Cut steps into blocks. Yield the packed rows of each, and its steps relative to the first of these rows."""
+def directions_of(spec: RNNSpec, schedule: Schedule) -> list[tuple[slice | None, Blocks]]:
+    """Return the columns of each direction in the output (None: all) and its blocks, in the order of the walk."""
+    if spec.num_dirs == 1:
+        return [(None, list(blocks_of(spec, schedule.steps)))]
+    columns, steps = (slice(spec.state_size), slice(spec.state_size, None)), (schedule.steps, schedule.steps[::-1])
+    return [(own, list(blocks_of(spec, walk))) for own, walk in zip(columns, steps, strict=True)]
+
+
+def blocks_of(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, Steps]]:
+    """Cut steps into blocks."""
     for block in grouped(steps, max(BLOCK_ROWS, BLOCK_ROWS_A_UNIT * spec.num_units)):
         first, last = min(block)[0], max(block)[1]
-        yield slice(first, last), [(start - first, end - first) for start, end in block]
-
-
-def run(cell: Cell, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
-    """Run all steps, updating h and c; `out` gets h at each row."""
-    for rows, block in blocks(cell.spec, steps):
-        cell.forward(w, x[rows], tape.at(rows), block, h, c, out[rows])
+        yield slice(first, last), [(slice(start - first, end - first), slice(end - start)) for start, end in block]
 
 
 def run_back(
-    cell: Cell, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array, dx: Array, *, adds: bool
+    cell: Cell, w: Weights, tape: Tape, blocks: Blocks, dy: Array, dh: Array, dc: Array, dx: Array, *, adds: bool
 ) -> None:
     """Run all steps in reverse, updating dh and dc; write the gradient of the input rows to `dx`, or add it."""
-    for rows, block in reversed(list(blocks(cell.spec, steps))):
+    for rows, block in reversed(blocks):
         here = tape.at(rows)
         cell.backward(w, here, block, dy[rows], dh, dc)
         for number, (columns, da) in enumerate(cell.input_gradients(here)):
@@ -53,12 +52,12 @@ def run_back(
                 gates = da.reshape(len(da), -1, cell.units)
                 write_or_add(functools.partial(np.sum, gates, axis=1), dx[rows], adds=add_here)
             else:
-                cell.product(da, w.W[columns], dx[rows], adds=add_here)
+                (cell.add_product if add_here else cell.times)(da, w.W[columns], dx[rows])
 
 
-def weight_gradients(cell: Cell, tape: Tape, steps: Sequence[Step], x: Array, out: dict[str, Array]) -> None:
+def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: dict[str, Array]) -> None:
     """Write the gradients of one pseudo-layer to `out`, named as in `Weights`; `run_back` came before."""
-    for number, (rows, _) in enumerate(reversed(list(blocks(cell.spec, steps)))):
+    for number, (rows, _) in enumerate(reversed(blocks)):
         here, adds = tape.at(rows), number > 0
         parts = [("W", "bW", columns, da, x[rows]) for columns, da in cell.input_gradients(here)]
         parts.append(("R", "bR", slice(None), here["gates"], here["h_before"]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable
@@ -32,7 +31,8 @@ class Weights:
     """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
 
     Shapes:
-        R: [G * U, P]; W: [G * U, I], or None under skip input; bW, bR: [G * U] or None; proj: [P, U] or None.
+        R: [G * U, P]; W: [G * U, I], or None under skip input; bW, bR: [G * U] or None; proj: [P, U] or None;
+        bias: bW + bR, [G * U] or None, where a cell adds only their sum.
     """
 
     R: Array
@@ -40,6 +40,7 @@ class Weights:
     bW: Array | None = None
     bR: Array | None = None
     proj: Array | None = None
+    bias: Array | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,6 @@ class Stack:
                 buffer[region.slice] = part.reshape(-1)
 
 
-@functools.lru_cache(maxsize=256)
 def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[dict[str, Stack]]:
     """Return the stacks of each pseudo-layer that have elements, by their name in `Weights`."""
     found: list[defaultdict[str, list[Region]]] = [defaultdict(list) for _ in range(spec.num_pseudo_layers)]
@@ -84,13 +84,4 @@ def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[dict[str, Stack]]:
     return [
         {name: Stack(tuple(sorted(regions, key=lambda region: region.lin_layer_id))) for name, regions in own.items()}
         for own in found
-    ]
-
-
-def load_weights(layout: ParamLayout, params: Array, spec: RNNSpec) -> list[Weights]:
-    """Read a params buffer into the arrays that the cells work with."""
-    dtype = spec.compute_dtype.numpy
-    return [
-        Weights(**{name: stack.read(params).astype(dtype, copy=False) for name, stack in stacks.items()})
-        for stacks in all_stacks(layout, spec)
     ]

@@ -22,11 +22,10 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _locks
-from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell
+from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell, Steps
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads
 from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
-from pycudnnrnn.schedule import Schedule, Step
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
 from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
 SEQUENCES_MIN: Final = 4
@@ -43,9 +42,6 @@ MOVED: Final = 16
 LARGE_NBYTES: Final = 8 << 20
 """Up to this size of the recurrent matrix, each thread runs its sequences alone through all steps. With a larger one,
 threads split the columns of each step's product: that costs less than each reading the whole matrix."""
-
-PACKED_ROWS: Final = 32
-"""The fewest rows of a batch for which packing the matrices pays."""
 
 _lock = _locks.lock()
 _compiling = types.SimpleNamespace(seconds=0.0)
@@ -88,13 +84,13 @@ def _notice() -> None:
     logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels; this happens %s", once)
 
 
-def _walk(kernel: Any, steps: Sequence[Step], states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
+def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
     """Run a kernel over all sequences, split among as many threads as the work is worth.
 
     `states` have a row for each sequence. If `gates` has no rows, each thread allocates those of a few steps.
     """
     run = _ready(kernel, gates.dtype)
-    places = np.array(steps, np.int64).reshape(-1, 2)
+    places = np.array([(rows.start, rows.stop) for rows, _ in steps], np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
 
     def share(start: int, stop: int) -> None:
@@ -158,10 +154,7 @@ def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds:
 
 
 def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
-    """Write rows @ R to `out`, or add it, for a single step. R is packed in panels, or a plain matrix."""
-    if R.ndim == 2:
-        write_or_add(functools.partial(np.matmul, rows, R), out, adds=adds)
-        return
+    """Write rows @ R to `out`, or add it, for a single step. R is packed in panels."""
     run, width = _ready(kernels.multiplied, out.dtype), R.shape[2]
 
     def share(start: int, stop: int) -> None:
@@ -171,41 +164,32 @@ def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
 
 
 class CompiledCell(Cell):
-    """A compiled cell. If a batch has few rows, W and R are not packed in panels, and NumPy multiplies with them."""
+    """A compiled cell. Its matrices are packed in panels, except a W that the caller multiplies with ahead."""
 
     def __init__(self, spec: RNNSpec) -> None:
         super().__init__(spec)
-        self._R_nbytes = self.width * spec.state_size * spec.compute_dtype.numpy.itemsize
+        # Whether the kernels compute the recurrent products. Otherwise their caller does, step by step.
+        self._by_kernel = self.width * spec.state_size * spec.compute_dtype.itemsize <= LARGE_NBYTES
 
-    def forward_weights(self, w: Weights, schedule: Schedule) -> Weights:
-        R = w.R.T if schedule.num_rows < PACKED_ROWS else _packed(w.R.T)
-        return dataclasses.replace(
-            w,
-            W=_packed(w.W.T) if w.W is not None and self._by_kernel(schedule) else w.W,
-            R=R,
-            proj=None if w.proj is None else _packed(w.proj.T),
-        )
+    def forward_weights(self, w: Weights) -> Weights:
+        W = _packed(w.W.T) if w.W is not None and self._by_kernel else w.W
+        proj = None if w.proj is None else _packed(w.proj.T)
+        return dataclasses.replace(w, W=W, R=_packed(w.R.T), proj=proj)
 
-    def backward_weights(self, w: Weights, schedule: Schedule) -> Weights:
-        return dataclasses.replace(
-            w,
-            R=w.R if schedule.num_rows < PACKED_ROWS else _packed(w.R),
-            proj=None if w.proj is None else _packed(w.proj),
-        )
+    held_weights = forward_weights
 
-    def copied_elements(self, schedule: Schedule) -> int:
+    def backward_weights(self, w: Weights) -> Weights:
+        return dataclasses.replace(w, R=_packed(w.R), proj=None if w.proj is None else _packed(w.proj))
+
+    def copied_elements(self) -> int:
         spec = self.spec
-        proj = spec.num_units * (spec.num_proj or 0)
-        if schedule.num_rows < PACKED_ROWS:
-            return proj
         first = int(spec.input_mode is InputMode.SKIP_INPUT)  # the first layer that has a W
         inputs = max(map(spec.layer_input_size, range(first, spec.num_layers)), default=0)
-        return proj + self.width * (spec.state_size + inputs)
+        return self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0)
 
-    def forward_elements(self, rows: int, layer: int, schedule: Schedule) -> int:
+    def forward_elements(self, rows: int, layer: int) -> int:
         skips = self.spec.input_mode is InputMode.SKIP_INPUT and layer == 0
-        made = 0 if self._by_kernel(schedule) and not skips else rows * self.width
-        return made + self._strided_elements(rows)
+        return (0 if self._by_kernel and not skips else rows * self.width) + self._strided_elements(rows)
 
     def backward_elements(self, rows: int) -> int:
         return self._strided_elements(rows)
@@ -218,17 +202,13 @@ class CompiledCell(Cell):
         """Return the elements of a contiguous copy of one direction's rows, which lie between the other's."""
         return rows * self.spec.state_size if self.spec.num_dirs == 2 else 0
 
-    def _by_kernel(self, schedule: Schedule) -> bool:
-        """Whether the kernels compute the recurrent products. Otherwise their caller does, step by step."""
-        return self._R_nbytes <= LARGE_NBYTES and schedule.num_rows >= PACKED_ROWS
-
-    def _parts(self, R: Array, steps: Sequence[Step]) -> Iterator[tuple[Sequence[Step], Array, slice | None, slice]]:
+    def _parts(self, R: Array, steps: Steps) -> Iterator[tuple[Steps, Array, slice | None, slice]]:
         """Yield the steps of each kernel call: all, with R; or each alone, without R, with its rows and sequences."""
-        if R.ndim == 3 and self._R_nbytes <= LARGE_NBYTES:
+        if self._by_kernel:
             yield steps, R, None, slice(0)
             return
-        for first, last in steps:
-            yield [(first, last)], _proj(None, R), slice(first, last), slice(last - first)
+        for rows, now in steps:
+            yield [(rows, now)], _proj(None, R), rows, now
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them. If W is not packed in panels, the gates already contain W x.
@@ -236,22 +216,22 @@ class CompiledCell(Cell):
         If W is packed and there is no tape, the gates have no rows.
         """
         if w.W is None or w.W.ndim == 2:
-            gates = self.input_product(w, x, tape)
+            gates = self.input_product(w, x, tape, None)
             return gates, x[:0], _proj(None, gates)
         gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
         return gates, np.ascontiguousarray(x), w.W
 
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
-        if len(rows) == 1 and not adds:
-            _ready(kernels.outer, out.dtype)(out, rows, np.ascontiguousarray(others))
-        else:
-            _multiply(rows, others, out, transposed=True, adds=adds)
+        _multiply(rows, others, out, transposed=True, adds=adds)
 
-    def product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
-        if len(rows) < PACKED_ROWS:
-            super().product(rows, matrix, out, adds=adds)
-        else:
-            _multiply(rows, matrix, out, transposed=False, adds=adds)
+    @staticmethod
+    def times(rows: Array, matrix: Array, out: Array | None = None) -> Array:
+        out = np.empty((len(rows), matrix.shape[1]), rows.dtype) if out is None else out
+        _multiply(rows, matrix, out, transposed=False, adds=False)
+        return out
+
+    def add_product(self, rows: Array, matrix: Array, out: Array) -> None:
+        _multiply(rows, matrix, out, transposed=False, adds=True)
 
 
 def _given(array: Array | None, like: Array) -> Array:
@@ -275,7 +255,7 @@ def _contiguous(out: Array) -> Iterator[Array]:
 
 
 class CompiledPlainCell(CompiledCell, PlainCell):
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, *inputs = self._inputs(w, x, tape)
         bias, h_before = np.add(*self.biases(w)), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
@@ -284,7 +264,7 @@ class CompiledPlainCell(CompiledCell, PlainCell):
                     _step_product(h[now], w.R, gates[rows], adds=True)
                 _walk(kernels.plain, part, [h], gates, R, *inputs, bias, y, h_before, self.relu)
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
         for part, R, rows, now in self._parts(w.R, steps[::-1]):
             _walk(kernels.plain_back, part, [dh], gates, R, dy_rows, self.relu)
@@ -293,7 +273,7 @@ class CompiledPlainCell(CompiledCell, PlainCell):
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         gates, *inputs = self._inputs(w, x, tape)
         bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
@@ -304,7 +284,7 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
                     _step_product(h[now], w.R, gates[rows], adds=True)
                 _walk(kernels.lstm, part, states, gates, R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
         gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
@@ -315,7 +295,7 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Sequence[Step], h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         (gates, *inputs), (bW, bR), start = self._inputs(w, x, tape), self.biases(w), 2 * self.units
         # What is added to R h, and what to the n gate after r has multiplied that.
         bias, n_bias = np.concatenate((bW[:start] + bR[:start], bR[start:])), bW[start:]
@@ -327,7 +307,7 @@ class CompiledGRUCell(CompiledCell, GRUCell):
                     _step_product(h[now], w.R, recurrent[now], adds=False)
                 _walk(kernels.gru, part, [h, recurrent], gates, R, *inputs, bias, n_bias, y, *kept)
 
-    def backward(self, w: Weights, tape: Tape, steps: Sequence[Step], dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         gates, dy_rows = tape["gates"], _given(dy, dh)
         for part, R, rows, now in self._parts(w.R, steps[::-1]):
             _walk(kernels.gru_back, part, [dh], gates, R, dy_rows, tape["h_before"], tape["q"])

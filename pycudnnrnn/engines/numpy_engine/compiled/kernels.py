@@ -247,15 +247,6 @@ def packed(packed: Any, matrix: Any, stamp: Any = STAMP) -> None:  # noqa: ARG00
 
 
 @kernel
-def outer(out: Any, rows: Any, x: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    """Write rows.T @ x for single rows. The time is that of writing the memory."""
-    for u in range(out.shape[0]):
-        row, value = out[u], rows[0, u]
-        for k in range(row.size):
-            row[k] = value * x[0, k]
-
-
-@kernel
 def multiplied(
     into: Any, rows: Any, packed: Any, tiles: Any, adds: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
