@@ -50,9 +50,10 @@ def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
     found = slots(spec, schedule, engine.layout(spec).size)
     outputs, ordered = nbytes(found, RESULTS), 0 if schedule.is_sorted else nbytes(found, ("x", "y"))
     chunks = [engine.memory(config._replace(schedule=chunk.schedule), adds=True) for chunk in cut(schedule, steps)]
-    most = ordered + max((chunk.total_nbytes - chunk.reserve_nbytes for chunk in chunks), default=0)
+    each = [chunk.total_nbytes - chunk.reserve_nbytes for chunk in chunks]
     if not config.training:
-        return Memory(most + nbytes(found, ("hx", "cx")), 0, outputs)
+        return Memory(ordered + max(each, default=0) + nbytes(found, ("hx", "cx")), 0, outputs)
+    most = ordered + max(each, default=found["params"].nbytes)  # without a chunk, a gradient of params all the same
     random = 0 if config.dropout is None else config.dropout.chunk_nbytes
     kept = len(chunks) * (nbytes(found, ("hx", "cx")) + random)
     most += random + found["params"].nbytes * spec.compute_dtype.itemsize // spec.dtype.itemsize

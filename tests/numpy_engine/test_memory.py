@@ -86,6 +86,9 @@ FEW = {  # sizes at which the prediction was 1.7 to 2.9 times the peak
     "skip input": (("lstm", 1, 400, 400), {"input_mode": "skip_input"}, 1, 1, None),
     "both directions": (("rnn_relu", 1, 320, 40), {"direction": "bidirectional", "dtype": "float64"}, 20, 5, None),
     "half precision": (("lstm", 1, 320, 200), {"dtype": "float16"}, 1, 16, None),
+    "no sequences": (("gru", 1, 512, 512), {}, 4, 0, None),
+    "no steps": (("lstm", 1, 256, 256), {"dtype": "float64"}, 0, 500, None),
+    "empty sequences": (("lstm", 1, 256, 256), {"dtype": "float64"}, 3, 500, [3, *[0] * 499]),
     "unequal lengths": (("rnn_tanh", 1, 32, 400), {"dtype": "float64"}, 1000, 5, [834, 818, 666, 546, 321]),
 }
 
@@ -93,7 +96,11 @@ FEW = {  # sizes at which the prediction was 1.7 to 2.9 times the peak
 @pytest.mark.parametrize("what", FEW)
 def test_the_prediction_is_near_the_peak_also_for_few_rows_and_unequal_lengths(what):
     arguments, keywords, T, B, lengths = FEW[what]
-    check_told(ops.from_spec(RNNSpec(*arguments, **keywords)), T, B, True, None, lengths)
+    op = ops.from_spec(RNNSpec(*arguments, **keywords))
+    check_told(op, T, B, True, None, lengths)
+    check_told(op, T, B, False, None, lengths)
+    if op.spec.num_dirs == 1:
+        check_told(op, T, B, True, 2, lengths)
 
 
 def test_inference_holds_the_prepared_weights_of_one_layer_at_a_time():

@@ -37,7 +37,8 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     top = rows * spec.output_size * inner if repacked else 0
     parts = [part.stop - part.start for part, _ in blocks_of(spec, schedule.steps)]
     block = max(parts, default=0)
-    step = 3 * schedule.B * cell.width * inner  # a step's gates and two intermediate results of their size
+    widest = max(schedule.batch_sizes, default=0)
+    step = 3 * widest * cell.width * inner  # a step's gates and two intermediate results of their size
     if not config.training:
         gates = max(cell.forward_elements(block, layer) for layer in range(spec.num_layers)) * inner
         between = [rows * width * inner for width in layers[1:]]
