@@ -25,7 +25,7 @@ from tests.helpers import kinds
 from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import HostDevice, host, imported
 
-TORCH_STREAM = 0x7700
+TORCH_STREAM = 0x7780  # no address that `host_device.Stream` counts to
 NAMES = ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
 
 
