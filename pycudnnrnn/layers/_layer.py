@@ -419,7 +419,7 @@ class RNNLayer(ConfiguredLayer):
         Raises:
             ArgumentError: the layer is bidirectional: its backward direction starts at the end of the input. Or a tuple
                 of another length.
-            ArgumentTypeError: `initial_state` is not a tuple.
+            ArgumentTypeError: `initial_state` is not a tuple, or a subclass has its own `call`.
 
         Example:
             >>> import numpy as np
@@ -429,6 +429,9 @@ class RNNLayer(ConfiguredLayer):
             >>> [stream(np.ones((4, 3), "float32")).shape for _ in range(3)]
             [(4, 8), (4, 8), (4, 8)]
         """
+        if type(self).call is not RNNLayer.call:
+            expected = "a class that does not change call: a stream runs the RNN alone, so stream layer.op"
+            raise ArgumentTypeError("layer", expected, type(self))
         check_forward_only(self.direction)
         self._states(initial_state)
         return Stream(self._model, type(self).__name__, initial_state)

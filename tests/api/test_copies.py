@@ -129,14 +129,15 @@ def test_copies_of_a_users_layer_have_its_configuration_and_the_weights_once(aga
     assert len(pickle.dumps(one)) < 1.2 * one.params.nbytes
 
 
-class Renamed(CudnnGRU):
-    def call(self, inputs, initial_state=None, is_training=False, **keywords):
-        return super().call(inputs, initial_state, is_training, **keywords)
+class Changed(CudnnGRU):
+    def call(self, inputs, initial_state=None, training=False, **keywords):
+        outputs, states = super().call(inputs, initial_state, training, **keywords)
+        return 2 * outputs, states
 
 
-def test_a_stream_of_a_users_layer_passes_the_arguments_of_call_by_position():
-    layer = Renamed(1, 3, seed=1)
-    assert np.array_equal(layer.stream()(X), layer(X, None, False)[0])
+def test_a_stream_does_not_leave_out_what_a_users_layer_does_in_its_call():
+    with pytest.raises(ArgumentTypeError, match=r"Invalid layer: .*so stream layer\.op"):
+        Changed(1, 3, seed=1).stream()
 
 
 def test_a_copied_saver_has_its_items_and_options_and_deletes_no_checkpoint_of_the_original(tmp_path):

@@ -37,12 +37,14 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     top = rows * spec.output_size * inner if repacked else 0
     parts = [part.stop - part.start for part, _ in blocks_of(spec, schedule.steps)]
     block = max(parts, default=0)
+    picked = 0 if schedule.lengths is None else rows * spec.input_size * outer  # NumPy's copy of the rows that it picks
     widest = max(schedule.batch_sizes, default=0)
     step = 3 * widest * cell.width * inner  # a step's gates and two intermediate results of their size
     if not config.training:
         gates = max(cell.forward_elements(block, layer) for layer in range(spec.num_layers)) * inner
         between = [rows * width * inner for width in layers[1:]]
-        return Memory(fixed + weights + step + gates + packed + sum(between[:2]) + top, 0, outputs)
+        running = max(picked, step + gates)
+        return Memory(fixed + weights + running + packed + sum(between[:2]) + top, 0, outputs)
 
     gradients = (results * spec.input_size + states * state_width + params_size) * outer
     dropping = rows * spec.output_size * 5 if drops else 0  # a float32 and a bool each
@@ -54,5 +56,5 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     back += params_size * outer if adds else 0
     product = cell.weight_elements(block, max(*layers, spec.state_size), adds=len(parts) > 1)
     end = gradients + (product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
-    peak = fixed + packed + max(weights + step + top + dropping, weights + back, end)
+    peak = fixed + packed + max(weights + max(picked, step + top + dropping), weights + back, end)
     return Memory(max(0, peak - gradients), reserve_nbytes(spec, rows, drops=drops), outputs, gradients)
