@@ -20,6 +20,9 @@ from pycudnnrnn import _locks
 from pycudnnrnn._checks import plain
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
+Lengths = Sequence[int] | npt.NDArray[np.integer[Any]]
+"""What `sequence_lengths` takes, in types."""
+
 Step = tuple[int, int]
 """The packed rows [first, last) of one time step."""
 

@@ -6,6 +6,7 @@ from typing import Any, assert_type
 import numpy as np
 import numpy.typing as npt
 
+import pycudnnrnn
 from pycudnnrnn import CudnnGRU, CudnnLSTM, ParamLayout, Region, RNNSpec, Saver, cells, checkpoint, convert, ops
 
 Float32 = npt.NDArray[np.float32]
@@ -27,6 +28,10 @@ assert_type(fwd.output, Float32)
 assert_type(fwd.backward(fwd.output), ops.Gradients[Float32])
 assert_type(fwd.backward(fwd.output).input_h, Float32)
 fwd.output_c.sum()
+
+# README's training loop: a gradient of params is an array, and lengths may be NumPy's.
+grads = lstm.forward(x, None, None, params, sequence_lengths=np.array([3, 1])).backward(fwd.output)
+params -= 0.01 * grads.params
 
 # Canonical form keeps the dtype, both ways.
 single: Float32 = np.zeros(lstm.params_size(), np.float32)
@@ -88,3 +93,4 @@ lstm.layout().region(layer=0, side="output")  # type: ignore[arg-type]
 lstm.forward(x, None, None, params).backward(x, retian=True)  # type: ignore[call-arg]
 checkpoint.save("model.safetensors", lstm)  # type: ignore[call-overload]
 checkpoint.save("model.safetensors", layer, params)  # type: ignore[call-overload]
+pycudnnrnn.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -9,7 +9,7 @@ Source: `CudnnCompatibleLSTMCell` and `CudnnCompatibleGRUCell` of tf.contrib.cud
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._stream import h_and_c
-from pycudnnrnn.schedule import check_lengths
+from pycudnnrnn.schedule import Lengths, check_lengths
 from pycudnnrnn.spec import BiasModeLike, DType, DTypeLike, InputMode, InputModeLike, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
@@ -390,7 +390,7 @@ class CellStack:
         inputs: Any,
         initial_state: tuple[Any, ...] | None = None,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
     ) -> tuple[Any, tuple[Any, ...]]:
         """Run the cells over a batch of sequences, as a layer does with `training=False`.

@@ -18,7 +18,7 @@ from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten
 from pycudnnrnn.engines import POSITION_MAX, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._take import check_size
-from pycudnnrnn.schedule import Schedule, check_lengths
+from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
 from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
 
 with needs("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'"):
@@ -45,7 +45,7 @@ def rnn(
     input_c: Any = None,
     *,
     spec: RNNSpec | ops.CudnnRNN,
-    sequence_lengths: Sequence[int] | None = None,
+    sequence_lengths: Lengths | None = None,
     is_training: bool = True,
     time_major: bool = True,
     dropout_position: Any = None,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy.typing as npt
@@ -30,6 +29,7 @@ from pycudnnrnn.layers._graph import LayerGraph
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
+from pycudnnrnn.schedule import Lengths
 from pycudnnrnn.spec import RNNSpec
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class RNNLayer(ConfiguredLayer):
         initial_state: tuple[Any, ...] | None = None,
         training: bool = True,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
         checkpoint_every: int | None = None,
@@ -346,7 +346,7 @@ class RNNLayer(ConfiguredLayer):
             initial_state: tuple[Any, ...] | None = None,
             training: bool = True,
             *,
-            sequence_lengths: Sequence[int] | None = None,
+            sequence_lengths: Lengths | None = None,
             time_major: bool = True,
             scope: str | None = None,
         ) -> tuple[ArrayT, tuple[ArrayT, ...]]:
@@ -375,7 +375,7 @@ class RNNLayer(ConfiguredLayer):
         initial_state: tuple[Any, ...] | None = None,
         training: bool = True,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
     ) -> tuple[ArrayT, tuple[ArrayT, ...]]:
         """Run the layer without keeping anything for gradients; `forward` gives gradients. `layer(...)` calls this.
@@ -448,7 +448,7 @@ class RNNLayer(ConfiguredLayer):
         B: int,
         training: bool = False,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
         carry_state: bool = False,
     ) -> LayerGraph:

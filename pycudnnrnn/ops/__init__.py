@@ -7,7 +7,7 @@ CUDA arrays run on cuDNN (not yet run on a GPU), CPU arrays on the NumPy engine.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from pycudnnrnn.ops._functional import (
 from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
+from pycudnnrnn.schedule import Lengths
 from pycudnnrnn.spec import (
     AlgorithmLike,
     BiasModeLike,
@@ -198,7 +199,7 @@ class CudnnLSTM(CudnnRNN):
         params: Any,
         is_training: bool = True,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
         checkpoint_every: int | None = None,
@@ -247,7 +248,7 @@ class CudnnLSTM(CudnnRNN):
         params: Any,
         is_training: bool = True,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
     ) -> tuple[ArrayT, ArrayT, ArrayT]:
         """Run the LSTM and keep nothing for a backward pass. For gradients, call `forward`.
@@ -316,7 +317,7 @@ class _WithoutCellState(CudnnRNN):
         params: Any,
         is_training: bool = True,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
         keep_reserve: bool | None = None,
         checkpoint_every: int | None = None,
@@ -362,7 +363,7 @@ class _WithoutCellState(CudnnRNN):
         params: Any,
         is_training: bool = True,
         *,
-        sequence_lengths: Sequence[int] | None = None,
+        sequence_lengths: Lengths | None = None,
         time_major: bool = True,
     ) -> tuple[ArrayT, ArrayT]:
         """Run the RNN and keep nothing for a backward pass. For gradients, call `forward`.

@@ -14,6 +14,7 @@ from pycudnnrnn._arrays import ArrayT, kind_of
 from pycudnnrnn._checks import check_word
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._op import CudnnRNN
+from pycudnnrnn.schedule import Lengths
 from pycudnnrnn.spec import DirectionLike, DType, DTypeLike, InputModeLike, ModeLike, RNNMode, RNNSpec, parse_dtype
 
 
@@ -23,7 +24,7 @@ def cudnn_lstm(
     input_c: Any,
     params: Any,
     is_training: bool,
-    sequence_lengths: Sequence[int] | None = None,
+    sequence_lengths: Lengths | None = None,
     time_major: bool = True,
     input_mode: InputModeLike = "linear_input",
     direction: DirectionLike = "unidirectional",
@@ -92,7 +93,7 @@ def cudnn_gru(
     input_h: Any,
     params: Any,
     is_training: bool,
-    sequence_lengths: Sequence[int] | None = None,
+    sequence_lengths: Lengths | None = None,
     time_major: bool = True,
     input_mode: InputModeLike = "linear_input",
     direction: DirectionLike = "unidirectional",
@@ -157,7 +158,7 @@ def cudnn_rnn_tanh(
     input_h: Any,
     params: Any,
     is_training: bool,
-    sequence_lengths: Sequence[int] | None = None,
+    sequence_lengths: Lengths | None = None,
     time_major: bool = True,
     input_mode: InputModeLike = "linear_input",
     direction: DirectionLike = "unidirectional",
@@ -222,7 +223,7 @@ def cudnn_rnn_relu(
     input_h: Any,
     params: Any,
     is_training: bool,
-    sequence_lengths: Sequence[int] | None = None,
+    sequence_lengths: Lengths | None = None,
     time_major: bool = True,
     input_mode: InputModeLike = "linear_input",
     direction: DirectionLike = "unidirectional",

@@ -27,7 +27,7 @@ from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import INPUTS, CallConfig, slots
-from pycudnnrnn.schedule import Schedule, check_lengths
+from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ class CudnnRNN:
         return self._dropouts.on(engine) if self.spec.dropout and self.spec.num_layers > 1 else None
 
     def prepare(
-        self, T: int, B: int, *, is_training: bool = False, sequence_lengths: Sequence[int] | None = None,
+        self, T: int, B: int, *, is_training: bool = False, sequence_lengths: Lengths | None = None,
         time_major: bool = True, device: str | None = None,
     ) -> Plan:  # fmt: skip
         """Prepare repeated calls with fixed sizes. On cuDNN the calls of the plan then allocate no memory.
@@ -443,7 +443,7 @@ class CudnnRNN:
 
     def memory(
         self, T: int, B: int, is_training: bool = True, checkpoint_every: int | None = None, *,
-        sequence_lengths: Sequence[int] | None = None, device: str | None = None,
+        sequence_lengths: Lengths | None = None, device: str | None = None,
     ) -> Memory:  # fmt: skip
         """Return the memory that a call takes in addition to its arguments, without running it.
 

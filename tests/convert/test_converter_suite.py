@@ -82,6 +82,21 @@ class TestOnnx(OurConverter):
         return {"activations": ["Relu"] * spec.num_dirs} if spec.mode == "rnn_relu" else {}
 
 
+class TestTensorflow(OurConverter):
+    module = convert.tensorflow
+    test_numbers_are_those_of_the_reference = None  # test_frameworks.py and test_orders.py run it
+    models = double(modes=["lstm", "gru"])
+
+
+@pytest.mark.filterwarnings("ignore:the arrays do not contain how their layers were made")
+class TestKeras(OurConverter):
+    """Its GRU has both biases. Its other cells, and those of Flax and Equinox, have their sum, which loses the bits."""
+
+    module = convert.keras
+    test_numbers_are_those_of_the_reference = None  # test_frameworks.py and test_orders.py run it
+    models = double(modes=["gru"], projection=False)
+
+
 class Plain(testing.ConverterTests):
     """A right converter: each array under its name, as text."""
 
