@@ -17,7 +17,9 @@ def step_otherwise(cuda, b, changed, null):
     plan, native = b.plan._native, b.plan._native._native
     handle = cuda.engine.runtime.handles.on(cuda.device.stream())
     for which in native.passes:
-        call = native_calls._bound(cuda.engine.library, which, native._fixed | {"rnnDesc": native._rnn} | changed)
+        call = native_calls._bound(
+            cuda.engine.library, which, native._fixed | {"rnnDesc": native._rnn.forward} | changed
+        )
         at = cuda.device.addresses(*(None if name in null else getattr(b, name) for name in which.names))
         call(handle.pointer, *plan._data.pointers, plan._workspace_at, *at)
     return b.results(cuda)
@@ -66,7 +68,7 @@ def test_the_precision_of_clip_bounds_in_float64(cuda, answer, bound):
     """
     op = ops.CudnnLSTM(1, 12, 7, dtype="float64", cell_clip=bound)
     b = Prepared(cuda, op)
-    descriptor = b.plan._native._native._rnn
+    descriptor = b.plan._native._native._rnn.forward
     descriptor._set_clip(-bound, bound)
     try:
         b.forward()

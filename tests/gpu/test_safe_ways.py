@@ -73,7 +73,7 @@ def test_no_lengths_take_more_reserve_than_a_ragged_call_is_given(cuda, answer, 
         workspace, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         data = passes.data_descriptors(dataclasses.replace(schedule, lengths=lengths))
         cuda.engine.library.cudnnGetRNNTempSpaceSizes(
-            handle, passes._rnn, cudnnForwardMode_t.TRAINING, data.x, workspace, reserve
+            handle, passes._rnn.forward, cudnnForwardMode_t.TRAINING, data.x, workspace, reserve
         )
         found[str(lengths)] = reserve.value
     answer(f"reserve by lengths, {'packed' if packed else 'padded'}", found)

@@ -18,6 +18,7 @@ def used_nbytes(cuda):
     On the shim both are the number of allocations.
     """
     cuda.engine.runtime.made.calls.clear()
+    cuda.engine.runtime.made.rnns.clear()
     gc.collect()
     if cuda.on_shim:
         cuda.device.allocations.clear()
