@@ -187,12 +187,16 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-        """Keep the tensors for a backward. cuDNN's reads the output again, so autograd must see changes to it."""
+        """Keep the tensors for a backward. cuDNN's reads the output again, so autograd must see changes to it.
+
+        Detached weights keep the memory that the forward read, if a weight's `data` is set to another.
+        """
         *tensors, ctx.spec_text, ctx.dropout, _ = inputs[:_WEIGHTS]
+        weights = inputs[_WEIGHTS:] if _is_traced() else [weight.detach() for weight in inputs[_WEIGHTS:]]
         y, _, _, reserve, algo = output
         ctx.set_materialize_grads(False)
         y = None if _reads_no_output(str(y.device)) else y
-        ctx.save_for_backward(y, reserve, algo, *tensors, *inputs[_WEIGHTS:])
+        ctx.save_for_backward(y, reserve, algo, *tensors, *weights)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:

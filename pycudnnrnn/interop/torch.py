@@ -63,7 +63,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
             return self._padded(input, hx, lengths)
         current = map(self._parameters.get, self._flat_weights_names)
         if not all(map(operator.is_, self._flat_weights, current)):  # torch's own test takes ten times as long
-            self._update_flat_weights()
+            self._init_flat_weights()  # torch's `_update_flat_weights` does not see a former weight put back
         if not packed and data.dim() not in (2, 3):
             raise ValueError(f"{self._get_name()}: Expected input to be 2D or 3D, got {data.dim()}D instead")
         unbatched = not packed and data.dim() == 2
@@ -111,6 +111,8 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         `parametrize`, `functional_call`) stay as they are: then each call copies them.
         """
         weights = self._flat_weights
+        if torch.is_inference_mode_enabled():  # memory that is made there cannot be trained
+            return
         if not all(type(weight) is torch.nn.Parameter for weight in weights):
             return
         (dtype, device), *others = {(weight.dtype, weight.device) for weight in weights}
@@ -464,6 +466,7 @@ def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
     return max(int(batch_sizes[:1].sum()), 0) if order is None else order.size(0)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _host_lengths(lengths: Any, T: int, B: int) -> Sequence[int]:
     """Return the number of steps of each sequence."""
     if isinstance(lengths, torch.Tensor) and lengths.device.type == "cpu":

@@ -152,3 +152,10 @@ def test_lengths_in_an_export_are_refused(models):
     _, mine, x = models
     with pytest.raises(RuntimeError, match=r"lengths.*pack the sequences"):
         torch.jit.trace(lambda data: mine.rnn(data, lengths=[4, 2])[0], x)
+
+
+def test_a_compiled_module_takes_lengths():
+    _, mine = make_pair("LSTM", 3, 5)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    compiled = torch.compile(mine, backend="eager")
+    assert torch.equal(compiled(x, lengths=[4, 1])[0], mine(x, lengths=[4, 1])[0])

@@ -373,3 +373,44 @@ def test_a_sequence_without_steps_keeps_its_states_and_passes_gradients_to_them(
     alone, _ = mine(call.x[:, :1], [h[:, :1] for h in call.hx] if kind == "LSTM" else call.hx[0][:, :1])
     y, _ = mine(call.x, list(call.hx) if kind == "LSTM" else call.hx[0], lengths=[4, 0, 2])
     assert torch.allclose(y[:, :1], alone)
+
+
+@pytest.mark.parametrize("back", ["_parameters", "functional_call"])
+def test_a_weight_that_is_put_back_after_another_is_read_again(back):
+    theirs, mine = make_pair("LSTM", 3, 5)
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    former = mine.weight_hh_l0
+    mine.weight_hh_l0 = torch.nn.Parameter(former.detach() * 2)
+    mine(x)
+    if back == "_parameters":
+        mine._parameters["weight_hh_l0"] = former
+        y = mine(x)[0]
+    else:
+        y = torch.func.functional_call(mine, {"weight_hh_l0": former}, (x,))[0]
+    assert torch.allclose(y, theirs(x)[0], atol=1e-12)
+    y.sum().backward()
+    assert former.grad is not None
+
+
+def test_a_backward_reads_the_memory_that_its_forward_read():
+    """An EMA swap or vector_to_parameters sets each weight's `data` to other memory."""
+    theirs, mine = make_pair("GRU", 3, 5)
+    x, found = torch.randn(4, 2, 3, dtype=torch.float64), []
+    for module in (theirs, mine):
+        weights = list(module.parameters())
+        loss = module(x)[0].square().sum()
+        torch.nn.utils.vector_to_parameters(torch.zeros(sum(w.numel() for w in weights), dtype=torch.float64), weights)
+        found.append(torch.autograd.grad(loss, weights))
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(*found, strict=True))
+
+
+def test_weights_that_are_called_in_inference_mode_can_be_trained_afterwards():
+    _, mine = make_pair("LSTM", 3, 5)
+    for weight in mine.parameters():
+        weight.data = weight.data.clone()
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    with torch.inference_mode():
+        mine.flatten_parameters()
+        mine(x)
+    mine(x)[0].sum().backward()
+    assert all(weight.grad is not None for weight in mine.parameters())
