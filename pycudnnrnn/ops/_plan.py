@@ -34,14 +34,15 @@ class Plan:
 
     A plan keeps the NumPy or CuPy arrays of the last call of each pass alive. A call with the same array objects runs
     without a check, and reads their present values. Other arrays are checked, and torch and JAX arrays always are. Do
-    not change the shape or the memory of an array object between calls.
+    not change the shape, the memory or the writeable flag of an array object between calls.
 
     On cuDNN the calls allocate no memory. Use a plan from one thread at a time, and on one stream: it belongs to the
     stream that its first call runs on. A call on another stream raises an error, so prepare a plan for each stream.
 
     None is allowed where cuDNN allows NULL: for `hx` and `cx` (zeros), and for `hy`, `cy`, `dhx` and `dcx` (no result).
     Arrays of the cells without c take None for `cx`, `cy`, `dcy` and `dcx`. On a GPU each array must begin at a
-    multiple of 16 bytes. New arrays do; slices may not.
+    multiple of 16 bytes, and on the CPU `reserve` and `dx` at a multiple of an element's size. New arrays do; slices
+    may not.
 
     You can capture calls without dropout in your own CUDA graph. Keep the plan alive as long as the graph, and do not
     let their runs overlap. Plans cannot be pickled.

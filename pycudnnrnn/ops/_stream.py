@@ -65,6 +65,7 @@ class _Running:
     kind: ArrayKind
     op: CudnnRNN
     params: Any
+    address: int | None
     states: tuple[list[Any], list[Any]]
     pieces: Recent[_Piece]
     latest: int = 0
@@ -80,7 +81,8 @@ class Stream:
 
     def __init__(self, model: Callable[[Any], tuple[CudnnRNN, Any]], what: str, initial_state: Any) -> None:
         """`model` returns the op and the params for an input. It can be copied and pickled."""
-        self.__setstate__({"_model": model, "_what": what, "_initial": initial_state, "_start": initial_state})
+        initial = _copied(initial_state)  # the caller may use its arrays for something else
+        self.__setstate__({"_model": model, "_what": what, "_initial": initial, "_start": initial})
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_model": self._model, "_what": self._what, "_initial": self._initial, "_start": self.states}
@@ -95,7 +97,7 @@ class Stream:
         """Copies of the states after the latest piece: (h, c) for the LSTM, (h,) for the others. None: zeros."""
         running = self._running
         if running is None:
-            return self._start
+            return _copied(self._start)
         engine, kind = running.engine, running.kind
         with on_callers_stream(engine, kind.library, frozenset({kind.library})):
             copies = map(engine.arrays.copy, running.states[running.latest])
@@ -125,7 +127,8 @@ class Stream:
             native: Any = inputs
             if not arrays.holds(inputs):
                 native = _arrays.to_engine("inputs", inputs, engine.device, engine.xp)
-            if running is None or running.params is not params or running.engine is not engine:
+            same = running is not None and running.params is params and running.engine is engine
+            if running is None or not same or running.address != _address(engine, params):
                 running = self._begun(engine, kind, op, params, native.shape[-2])
             key = native.shape, native.dtype
             x, y, runs = running.pieces.get(key) or running.pieces.keep(key, _piece(running, native))
@@ -149,7 +152,7 @@ class Stream:
         for state, name in zip(latest, names, strict=True):
             if first[name] is not None:
                 engine.arrays.copy_into(state, first[name])
-        return _Running(engine, kind, op, params, (latest, spare), Recent(PIECES_MAX))
+        return _Running(engine, kind, op, params, _address(engine, params), (latest, spare), Recent(PIECES_MAX))
 
     def reset(self) -> None:
         """Return to the states that the stream began with."""
@@ -179,6 +182,27 @@ def _piece(running: _Running, native: Any) -> _Piece:
         pairs = running.states, running.states[::-1]
         runs = tuple(plan.bind(FORWARD, *take(running.params, x, *_two(a), y, *_two(b), None)) for a, b in pairs)
     return _Piece(x, y, runs) if len(shape) == 3 else _Piece(x[0], y[0], runs)
+
+
+def _copied(states: States | None) -> States | None:
+    """Return states in new memory, each in its own kind of array."""
+    return states and tuple(None if state is None else _copy_of(state) for state in states)
+
+
+def _copy_of(state: Any) -> Any:
+    kind = _arrays.kind_of("initial_state", state)
+    engine = engine_for(kind.device)
+    with on_callers_stream(engine, kind.library, frozenset({kind.library})):
+        native = _arrays.to_engine("initial_state", state, engine.device, engine.xp)
+        return _arrays.to_caller(engine.arrays.copy(native), kind)
+
+
+def _address(engine: Engine, params: Any) -> int | None:
+    """Return the address of params of another library, whose memory can move; None for the engine's own arrays."""
+    arrays = engine.arrays
+    return (
+        None if arrays.holds(params) else arrays.address(_arrays.to_engine("params", params, engine.device, engine.xp))
+    )
 
 
 def _zeros(engine: Engine, slot: Slot) -> Any:

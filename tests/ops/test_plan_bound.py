@@ -8,6 +8,7 @@ import torch
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import PASSES
 from pycudnnrnn.testing.strategies import make_problem
@@ -97,3 +98,43 @@ def test_params_that_are_held_between_two_calls_are_those_that_run():
     assert_same(buffers.results(), expected)
     plan.hold(None)
     assert not np.array_equal(buffers.results()["y"], expected["y"])
+
+
+def test_a_hold_that_fails_holds_nothing(monkeypatch):
+    op = ops.CudnnLSTM(1, 8, 3)
+    params, other = op.init_params(seed=1), op.init_params(seed=2)
+    x, y, expected = np.ones((4, 2, 3), "f4"), np.empty((4, 2, 8), "f4"), np.empty((4, 2, 8), "f4")
+    op.prepare(4, 2).forward(other, x, None, None, expected, None, None)
+    plan = op.prepare(4, 2)
+    plan.hold(params)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cell_of(op.spec, 8)), "held_weights", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            plan.hold(other)
+    plan.forward(other, x, None, None, y, None, None)
+    assert np.array_equal(y, expected)
+
+
+def test_infinite_biases_are_data_for_a_plan_that_holds_them():
+    op = ops.CudnnLSTM(1, 8, 3)
+    params, (first, *_) = op.init_params(seed=1), op.layout().biases
+    params[first.slice], params[op.layout().region(gate="input", kind="bias", side="recurrent").slice] = np.inf, -np.inf
+    with np.errstate(all="raise"):
+        op.prepare(4, 2).hold(params)
+
+
+@pytest.mark.parametrize("name", ["reserve", "dx"])
+def test_memory_that_products_cannot_be_written_to_is_refused(name):
+    op = ops.CudnnLSTM(1, 8, 4)
+    plan, params = op.prepare(3, 2, is_training=True), op.init_params(seed=1)
+    reserve = np.zeros(plan.reserve_nbytes + 1, np.uint8)[name == "reserve" :][: plan.reserve_nbytes]
+    x, y, dx = np.ones((3, 2, 4), "f4"), np.empty((3, 2, 8), "f4"), np.empty(3 * 2 * 4 * 4 + 1, np.uint8)
+    dx = dx[1:].view("f4").reshape(3, 2, 4)
+    d_state = np.zeros((1, 2, 8), "f4")
+
+    def step():
+        plan.forward(params, x, None, None, y, None, None, reserve)
+        plan.backward_data(params, y, y.copy(), None, d_state, None, None, d_state.copy(), None, dx, reserve)
+
+    with pytest.raises(ArgumentError, match=f"Invalid {name}: .*memory aligned to 4 bytes"):
+        step()

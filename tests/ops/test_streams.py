@@ -117,3 +117,33 @@ def test_results_and_states_are_the_latest_pieces_kind():
     assert isinstance(stream(x[0]), np.ndarray)
     assert isinstance(stream(torch.from_numpy(x[1])), torch.Tensor)
     assert all(isinstance(state, torch.Tensor) for state in stream.states)
+
+
+@pytest.mark.parametrize("how", ["data", "set_", "vector_to_parameters"])
+def test_a_stream_reads_params_of_torch_wherever_their_memory_is(how):
+    op = ops.CudnnLSTM(1, 8, 3)
+    old, new = (torch.from_numpy(op.init_params(seed=seed)) for seed in (1, 2))
+    x, stream = torch.ones(4, 2, 3), op.stream(old)
+    stream(x)
+    states = stream.states
+    if how == "data":
+        old.data = new
+    elif how == "set_":
+        old.set_(new)
+    else:
+        torch.nn.utils.vector_to_parameters(new, [old])
+    assert torch.equal(stream(x), op.stream(new, states)(x))
+
+
+def test_the_states_of_a_stream_and_those_it_began_with_are_copies():
+    op = ops.CudnnGRU(1, 4, 2)
+    params, x, h = op.init_params(seed=1), np.ones((2, 1, 2), "f4"), np.ones((1, 1, 4), "f4")
+    stream = op.stream(params, (h,))
+    first, twin = stream(x), copy.deepcopy(stream)
+    expected = copy.deepcopy(twin)(x)
+    twin.states[0][:] = 7
+    assert np.array_equal(twin(x), expected)
+    h[:] = 0
+    stream.reset()
+    stream.states[0][:] = 7
+    assert np.array_equal(stream(x), first)

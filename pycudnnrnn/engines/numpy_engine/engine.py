@@ -26,6 +26,10 @@ KINDS_MAX: Final = 64
 """Most kinds of calls that are remembered, those used last."""
 
 
+KEPT_STEPS_MAX: Final = 1024
+"""Most steps of calls that are kept: what depends on the steps takes 350 bytes for each, and little time to make."""
+
+
 class HostArrays:
     """See `engines.ArrayFunctions`."""
 
@@ -144,9 +148,8 @@ class NumpyEngine:
         return run
 
     def _calls(self, config: CallConfig) -> Calls:
-        return _calls_of(
-            self, config.spec, config.schedule, keeps=config.keep_reserve, drops=config.dropout is not None
-        )
+        make = _calls_of if config.schedule.T <= KEPT_STEPS_MAX else _calls_of.__wrapped__
+        return make(self, config.spec, config.schedule, keeps=config.keep_reserve, drops=config.dropout is not None)
 
 
 @functools.lru_cache(maxsize=KINDS_MAX)

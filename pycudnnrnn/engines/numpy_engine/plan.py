@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph
 from pycudnnrnn.engines.numpy_engine.calls import Calls
@@ -12,7 +14,7 @@ from pycudnnrnn.engines.numpy_engine.forward import BoundForward
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
-from pycudnnrnn.errors import CaptureError
+from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, GRADIENTS, UPSTREAM, Arrays, CallConfig, Pass
 
 
@@ -30,17 +32,23 @@ class NumpyPlan:
     def capture(self, params: Array, *, carry_state: bool) -> EngineGraph:  # noqa: ARG002
         raise CaptureError("a plan on the CPU: what is captured is a stream of CUDA calls, and here there are none")
 
+    @np.errstate(all="ignore")  # NaN and infinity are data
     def hold(self, params: Array | None) -> None:
-        calls, self._held = self._calls, params
+        calls, self._held = self._calls, None
         if params is not None:
             weights = calls.read(params)
             self._held_weights = {FORWARD: calls.held_weights(weights)}
             if calls.keeps:
                 self._held_weights[BACKWARD_DATA] = list(calls.backward_weights(weights))
+        self._held = params  # at the end: if memory runs out before, params are read in each call
 
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002
         """See `engines.EnginePlan`. A backward reads neither y, hx nor cx: the reserve contains what it needs."""
         arrays = dict.fromkeys(which.names) | arrays
+        for name, nbytes in (("reserve", self.spec.compute_dtype.itemsize), ("dx", self.spec.dtype.itemsize)):
+            array = arrays.get(name)  # products are written to it
+            if array is not None and address(array) % nbytes:
+                raise ArgumentError(name, f"memory aligned to {nbytes} bytes", hex(address(array)))
         if which is BACKWARD_WEIGHTS:
             return self._bind_weights(arrays)
         calls, params = self._calls, arrays["params"]
