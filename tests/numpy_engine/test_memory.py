@@ -189,7 +189,7 @@ def test_bad_questions_are_refused(arguments, error, text):
 
 
 def test_the_calls_of_many_steps_are_gone_with_the_op():
-    """Calls are kept for all ops, and take 350 bytes a step. The batch's own lists take 112, and are kept for longer."""
+    """Calls are kept for all ops, and take 350 bytes a step. The lists of a batch take 112, and are kept longer."""
     op = ops.CudnnGRU(1, 4, 2)
     x, params = np.zeros((20_000, 1, 2), np.float32), op.init_params()
     op(x[:10], None, params, False)
