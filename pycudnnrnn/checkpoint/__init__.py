@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, _locks, layers
+from pycudnnrnn import _arrays, _locks
 from pycudnnrnn._atomic import resolve, write_atomically
 from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten
 from pycudnnrnn._keywords import with_hints
@@ -47,7 +47,7 @@ from pycudnnrnn.checkpoint._saved_files import FORMATS, SAFETENSORS, TENSORFLOW,
 from pycudnnrnn.checkpoint._summary import Summary, summary_of
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
-from pycudnnrnn.layers import RNNLayer
+from pycudnnrnn.layers import KINDS, RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
 from pycudnnrnn.saveable._format_converters import value_of
@@ -351,8 +351,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         ('encoder', 3, 2)
     """
     spec, name, put_into = _read_model(Path(path), require_finite)
-    kind: type[RNNLayer] = getattr(layers, type(from_spec(spec)).__name__)  # a layer's class has the name of its op's
-    layer = kind.from_spec(spec, name)
+    layer = KINDS[spec.mode].from_spec(spec, name)
     put_into(layer.op, layer.params)
     return layer
 

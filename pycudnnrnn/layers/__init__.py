@@ -7,7 +7,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.initializers import InitializerLike
@@ -409,6 +409,15 @@ class CudnnRNNRelu(RNNLayer):
     _mode = RNNMode.RNN_RELU
 
 
+KINDS: Final[dict[RNNMode, type[RNNLayer]]] = {
+    RNNMode.LSTM: CudnnLSTM,
+    RNNMode.GRU: CudnnGRU,
+    RNNMode.RNN_TANH: CudnnRNNTanh,
+    RNNMode.RNN_RELU: CudnnRNNRelu,
+}
+"""The layer of each cell."""
+
+
 def from_canonical(canonical: Canonical, *, name: str | None = None, device: str | None = None) -> RNNLayer:
     """Return a built layer with the cell, the sizes and the weights of a converted model.
 
@@ -430,10 +439,4 @@ def from_canonical(canonical: Canonical, *, name: str | None = None, device: str
         >>> type(layers.from_canonical(c)).__name__
         'CudnnGRU'
     """
-    kinds: dict[RNNMode, type[RNNLayer]] = {
-        RNNMode.LSTM: CudnnLSTM,
-        RNNMode.GRU: CudnnGRU,
-        RNNMode.RNN_TANH: CudnnRNNTanh,
-        RNNMode.RNN_RELU: CudnnRNNRelu,
-    }
-    return kinds[check_canonical(canonical).spec.mode].from_canonical(canonical, name=name, device=device)
+    return KINDS[check_canonical(canonical).spec.mode].from_canonical(canonical, name=name, device=device)
