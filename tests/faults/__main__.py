@@ -1,22 +1,22 @@
 """Plant each fault of the tables in a copy of the tree, run the tests that should notice it, and list those that live.
 
-A table is a TOML file next to this one, named for a room of the package:
+A table is a TOML file next to this one, named for a room of the package; `plant.py` says how a fault names its place:
 
-    tests = ["checkpoint"]                 # the tests of every fault that names none, below `tests/`
+    tests = "checkpoint"                   # of every fault that names none; below `tests/`, several apart by spaces
 
-    [[fault]]
-    what = "a length of T + 1 is accepted"
-    file = "pycudnnrnn/schedule.py"
-    old = "(array < 0) | (array > T))"     # text that the file has once
-    new = "(array < 0) | (array > T + 1))"
-    tests = ["spec_and_layout"]
+    ["a length of T + 1 is accepted"]      # the promise that is broken
+    at = "schedule.check_lengths"
+    old = "array > T"
+    new = "array > T + 1"
+    tests = "spec_and_layout/test_schedule.py"
     kernels = "numba"                      # of the CPU: "numpy" where it is not given
 
 A fault counts as killed when a test fails, the process dies or the tests do not end. The tests have to pass without it,
-which is tried first.
+which is tried first. The package of the copy is written by `ast` as a whole, so that a fault differs by its edit alone.
 """
 
 import argparse
+import ast
 import contextlib
 import importlib
 import multiprocessing
@@ -25,55 +25,24 @@ import signal
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
+from tests.faults.plant import ROOT, TABLES, Fault, faults_of, plant
 from tests.helpers.tree import copy_tree
 
-ROOT = Path(__file__).parents[2]
-TABLES = Path(__file__).parent
 SHARED = ("numpy", "torch", "jax", "keras", "h5py", "onnx", "onnxruntime", "cupy", "click", "rich")
 """Imported once, before each run forks. None of them imports the package."""
 LIMIT_S = 900
-
-
-class Fault(NamedTuple):
-    """One change of one file, and the tests that should notice it. `file` is empty where nothing is changed."""
-
-    what: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-    kernels: str = "numpy"
-
-
-def faults_of(path):
-    """Read one table."""
-    table = tomllib.loads(path.read_text())
-    rows = [{"tests": table.get("tests")} | row for row in table["fault"]]
-    return [Fault(**row | {"tests": tuple(row["tests"])}) for row in rows]
-
-
-def misplaced(fault):
-    """Say why a fault cannot be planted, or return None."""
-    file = ROOT / fault.file
-    count = file.read_text().count(fault.old) if file.exists() else -1
-    absent = [name for name in fault.tests if not (ROOT / "tests" / name).exists()]
-    if count == 1 and file.suffix == ".py":  # a syntax error would be killed by any test
-        compile(file.read_text().replace(fault.old, fault.new), fault.what, "exec")
-    if count != 1 or fault.old == fault.new or absent:
-        return f"{fault.what}: {fault.file} has the text {count} times; tests that are not there: {absent}"
-    return None
 
 
 def make_copy():
     """Give this worker a copy of the tree, and the frameworks that all its runs share."""
     global copy  # noqa: PLW0603  one for each worker process
     copy = copy_tree(Path(tempfile.mkdtemp(prefix="faults-")))
+    for path in (copy / "pycudnnrnn").rglob("*.py"):
+        path.write_text(ast.unparse(ast.parse(path.read_text())))
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -88,21 +57,21 @@ def make_copy():
 
 def run(fault):
     """Plant the fault, run its tests in a fork and take it out again; return (fault, killed, by what, seconds)."""
-    start, file = time.monotonic(), copy / fault.file
-    before = file.read_text() if fault.file else ""
-    stat = file.stat()
-    if fault.file:
-        file.write_text(before.replace(fault.old, fault.new))
-        # Two changes of one file within a second would have one bytecode file.
-        os.utime(file, (run.clock, run.clock))
-        run.clock += 2
+    start = time.monotonic()
+    if not fault.at:
+        return fault, *judged(fault.tests, fault.kernels), time.monotonic() - start
+    file, text = plant(fault)
+    file = copy / file
+    before, stat = file.read_text(), file.stat()
+    file.write_text(text)
+    # Two changes of one file within a second would have one bytecode file.
+    os.utime(file, (run.clock, run.clock))
+    run.clock += 2
     try:
-        killed, by = judged(fault.tests, fault.kernels)
+        return fault, *judged(fault.tests, fault.kernels), time.monotonic() - start
     finally:
-        if fault.file:
-            file.write_text(before)
-            os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    return fault, killed, by, time.monotonic() - start
+        file.write_text(before)
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 run.clock = 1_000_000_000
@@ -168,8 +137,8 @@ def main():
     faults = [
         f for name in arguments.tables or names for f in faults_of(TABLES / f"{name}.toml") if arguments.k in f.what
     ]
-    if reasons := [reason for fault in faults if (reason := misplaced(fault))]:
-        sys.exit("\n".join(reasons))
+    for fault in faults:
+        plant(fault)  # here, so that one without a place ends this before the first test
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     os.environ |= {"HYPOTHESIS_PROFILE": "faults", "KERAS_BACKEND": "torch", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -187,7 +156,7 @@ def main():
             living += [fault] * (not killed)
     print(f"\n{len(faults)} faults, {len(faults) - len(living)} killed, {len(living)} live")
     for fault in living:
-        print(f"  lives: {fault.file}: {fault.what}  (tests: {', '.join(fault.tests)})")
+        print(f"  lives: {fault.at}: {fault.what}  (tests: {', '.join(fault.tests)})")
     sys.exit(bool(living))
 
 
