@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import kernels_in_use, walk
+from pycudnnrnn.engines.numpy_engine import engine, kernels_in_use, walk
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import threads
@@ -66,10 +66,14 @@ def running(monkeypatch):
     def chosen(name):
         monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: CHOICES[name])
         monkeypatch.setattr(kernels_in_use, "ROWS_MIN", 0)
+        forget()
+
+    def forget():
         kernels_in_use._cell_of.cache_clear()
+        engine._calls_of.cache_clear()
 
     yield chosen
-    kernels_in_use._cell_of.cache_clear()
+    forget()
 
 
 def problem_of(spec, T=7, B=9, lengths=None):
@@ -77,7 +81,8 @@ def problem_of(spec, T=7, B=9, lengths=None):
 
 
 def found_in(problem):
-    """All results and gradients, and the output of inference, in float64."""
+    """All results and gradients, and the output of inference, in float64; of an op that has made no call yet."""
+    problem = dataclasses.replace(problem, op=ops.from_spec(problem.spec))
     found = problem.results() | {"inference": problem.forward(is_training=False).output}
     return {name: np.asarray(array, np.float64) for name, array in found.items()}
 
