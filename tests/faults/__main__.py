@@ -12,11 +12,10 @@ A table is a TOML file next to this one, named for a room of the package; `plant
     kernels = "numba"                      # of the CPU: "numpy" where it is not given
 
 A fault counts as killed when a test fails, the process dies or the tests do not end. The tests have to pass without it,
-which is tried first. The package of the copy is written by `ast` as a whole, so that a fault differs by its edit alone.
+which is tried first.
 """
 
 import argparse
-import ast
 import contextlib
 import importlib
 import multiprocessing
@@ -41,8 +40,6 @@ def make_copy():
     """Give this worker a copy of the tree, and the frameworks that all its runs share."""
     global copy  # noqa: PLW0603  one for each worker process
     copy = copy_tree(Path(tempfile.mkdtemp(prefix="faults-")))
-    for path in (copy / "pycudnnrnn").rglob("*.py"):
-        path.write_text(ast.unparse(ast.parse(path.read_text())))
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -60,17 +57,17 @@ def run(fault):
     start = time.monotonic()
     if not fault.at:
         return fault, *judged(fault.tests, fault.kernels), time.monotonic() - start
-    file, text = plant(fault)
+    file, planted = plant(fault)
     file = copy / file
-    before, stat = file.read_text(), file.stat()
-    file.write_text(text)
+    before, stat = file.read_bytes(), file.stat()
+    file.write_bytes(planted)
     # Two changes of one file within a second would have one bytecode file.
     os.utime(file, (run.clock, run.clock))
     run.clock += 2
     try:
         return fault, *judged(fault.tests, fault.kernels), time.monotonic() - start
     finally:
-        file.write_text(before)
+        file.write_bytes(before)
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 

@@ -8,6 +8,8 @@ matter.
 
 import ast
 import functools
+import itertools
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
@@ -37,20 +39,19 @@ def faults_of(path):
 
 @functools.cache
 def definitions():
-    """Return (dotted name, file) of each module, class and function of the package, and the tree of each file."""
-    names, trees = [], {}
+    """List (dotted name with a dot before it, file, node) of each module, class and function of the package."""
+    names = []
     for path in sorted((ROOT / "pycudnnrnn").rglob("*.py")):
         file = path.relative_to(ROOT)
-        trees[file] = ast.parse(path.read_text())
-        pending = [(".".join(file.with_suffix("").parts).removesuffix(".__init__"), trees[file])]
+        pending = [("." + ".".join(file.with_suffix("").parts).removesuffix(".__init__"), ast.parse(path.read_bytes()))]
         while pending:
             name, node = pending.pop()
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                names.append((f".{name}", file, node))
+                names.append((name, file, node))
             for child in ast.iter_child_nodes(node):
                 named = isinstance(child, ast.ClassDef | ast.FunctionDef)
-                pending.append((f"{name}.{child.name}" if named else name, child))
-    return names, trees
+                pending += [(f"{name}.{child.name}" if named else name, child)]
+    return names
 
 
 def plant(fault):
@@ -60,29 +61,34 @@ def plant(fault):
         old, new = [old[0].value], [new[0].value]
     if ast.unparse(old) == ast.unparse(new):
         raise ValueError(f"{fault.what}: the edit changes nothing")
-    names, trees = definitions()
-    named = [(file, node) for name, file, node in names if name.endswith(f".{fault.at}")]
-    places = {key: (file, *place) for file, node in named for key, place in places_of(node, old)}
+    named = [(file, node) for name, file, node in definitions() if name.endswith(f".{fault.at}")]
+    places = {(file, *place) for file, node in named for place in places_of(node, old)}
     if len(places) != 1:
         raise ValueError(f"{fault.what}: {fault.at} has this {len(places)} times: {fault.old}")
-    ((file, parent, field, value, index),) = places.values()
-    planted = [*value[:index], *new, *value[index + len(old) :]] if isinstance(value, list) else new[0]
-    setattr(parent, field, planted)
-    try:
-        text = ast.unparse(ast.fix_missing_locations(trees[file]))
-    finally:
-        setattr(parent, field, value)
-    compile(text, fault.what, "exec")  # a syntax error would be killed by any test
-    return file, text
+    ((file, (line, column), last),) = places
+    before = (ROOT / file).read_bytes()
+    starts = [0, *itertools.accumulate(map(len, before.splitlines(keepends=True)))]
+    start, end = starts[line - 1] + column, starts[last[0] - 1] + last[1]
+    here, edited = before[start:end].decode(), ast.unparse(new).strip()
+    if isinstance(new[0], ast.stmt):
+        here, edited = textwrap.dedent(column * " " + here), edited.replace("\n", "\n" + column * " ")
+    else:
+        here, edited = f"({here})", f"({edited})"
+    if ast.unparse(ast.parse(here)).strip() != ast.unparse(old).strip():  # until Python 3.12, `ast` has no places there
+        raise ValueError(f"{fault.what}: no fault can be planted in an f-string")
+    after = before[:start] + edited.encode() + before[end:]
+    compile(after, fault.what, "exec")  # a syntax error would be killed by any test
+    return file, after
 
 
 def places_of(definition, old):
-    """Yield where a definition has these nodes: a key, and (parent, field, its value, index)."""
+    """Yield where a definition has these nodes: the line and column, in bytes, of their start and of their end."""
     kind = ast.stmt if isinstance(old[0], ast.stmt) else ast.expr
     texts = [ast.unparse(node) for node in old]
     for parent in ast.walk(definition):
-        for field, value in ast.iter_fields(parent):
+        for _, value in ast.iter_fields(parent):
             nodes = value if isinstance(value, list) else [value]
             for index, node in enumerate(nodes):
-                if isinstance(node, kind) and [ast.unparse(n) for n in nodes[index : index + len(texts)]] == texts:
-                    yield (id(parent), field, index), (parent, field, value, index)
+                run = nodes[index : index + len(texts)]
+                if isinstance(node, kind) and [ast.unparse(n) for n in run] == texts:
+                    yield (node.lineno, node.col_offset), (run[-1].end_lineno, run[-1].end_col_offset)
