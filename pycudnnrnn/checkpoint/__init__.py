@@ -27,8 +27,18 @@ from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn.checkpoint import _file, _tensorflow
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
-from pycudnnrnn.checkpoint._file import TensorSpec
-from pycudnnrnn.checkpoint._folder_list import LIST, latest, latest_in
+from pycudnnrnn.checkpoint._file import REASONS, Refusal, TensorSpec, parsing
+from pycudnnrnn.checkpoint._folder import (
+    FORMATS,
+    LIST,
+    SAFETENSORS,
+    TENSORFLOW,
+    SavedCheckpoint,
+    check_name,
+    is_tensorflow,
+    latest,
+    latest_in,
+)
 from pycudnnrnn.checkpoint._items import (
     Item,
     ModelItem,
@@ -41,9 +51,6 @@ from pycudnnrnn.checkpoint._items import (
     spec_in,
     states_in,
 )
-from pycudnnrnn.checkpoint._paths import is_tensorflow
-from pycudnnrnn.checkpoint._refusal import REASONS, Refusal, parsing
-from pycudnnrnn.checkpoint._saved_files import FORMATS, SAFETENSORS, TENSORFLOW, SavedCheckpoint, check_name
 from pycudnnrnn.checkpoint._summary import Summary, summary_of
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError

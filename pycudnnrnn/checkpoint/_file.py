@@ -1,7 +1,8 @@
 """One checkpoint file: safetensors, with a SHA-256 of its contents in the metadata.
 
 The safetensors library reads the file and checks its structure. Checked here: that the file has the expected tensors,
-before one of them is read, and the hash.
+before one of them is read, and the hash. A file that fails a check is refused: a `Refusal`, which becomes a
+`CheckpointError` with the file's name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -21,9 +23,53 @@ import safetensors.numpy
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint._refusal import Refusal, parsing, refused
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import DType
+
+REASONS: Final = (
+    "unreadable",  # an error of the operating system, or not a regular file
+    "format",  # not a checkpoint, or one whose structure is damaged
+    "mismatch",  # other items, models, tensors, shapes or dtypes than those to restore
+    "hash",  # the contents are not those that were written
+    "not finite",  # asked for with require_finite=True
+)
+"""All values of `CheckpointError.reason`."""
+
+
+class Refusal(Exception):  # noqa: N818  never leaves this package: CheckpointError does
+    """A reason to refuse a file, before its path is known."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@contextlib.contextmanager
+def refused(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn a `Refusal`, or an error of the operating system, into an error that names the checkpoint's path.
+
+    Raises:
+        CheckpointError: the block raised one of the two.
+    """
+    try:
+        yield
+    except Refusal as refusal:
+        raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
+    except OSError as error:
+        own = error.filename in (None, os.fspath(path))
+        detail = (error.strerror or str(error)) if own else f"{error.filename}: {error.strerror}"
+        raise CheckpointError(path, "unreadable", detail) from error
+
+
+@contextlib.contextmanager
+def parsing(what: str) -> Iterator[None]:
+    """Turn any error that damaged contents lead to into a `Refusal`. `what` names the part that is read."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise Refusal("format", f"{what} is damaged: {error}") from error
+
 
 Array = npt.NDArray[Any]
 _Result = TypeVar("_Result")

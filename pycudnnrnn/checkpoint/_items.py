@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _overwriting
 from pycudnnrnn._checks import check_text, shorten
+from pycudnnrnn._tf1.models import find_models
+from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.checkpoint._file import TensorSpec
-from pycudnnrnn.checkpoint._refusal import Refusal
+from pycudnnrnn.checkpoint._file import OpenFile, Refusal, TensorSpec, opened, parsing
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
@@ -256,3 +258,63 @@ def check_has_room(specs: Mapping[str, TensorSpec], spec: RNNSpec) -> None:
     """Refuse a model with more layers than the file has tensors, before work is done for each layer."""
     if spec.num_pseudo_layers > len(specs):
         raise Refusal("mismatch", f"a spec of {spec.num_pseudo_layers} pseudo-layers, in {len(specs)} tensors")
+
+
+Array = npt.NDArray[Any]
+
+
+class Model(NamedTuple):
+    """An RNN in a file. `scope` is the prefix of its cells' names, with the slash."""
+
+    spec: RNNSpec
+    scope: str
+
+    def take(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
+        """Return its tensors by their names within its scope."""
+        return {tensor.name: tensors[self.scope + tensor.name] for tensor in tf_tensors(self.spec)}
+
+
+def read(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str, Model | None] | None]:
+    """Read the tensors and metadata of any safetensors file, and the models of one of this package by their keys.
+
+    A key has None if its item is not an RNN; a file of another program has None instead of models.
+
+    Raises:
+        CheckpointError: the file is damaged, or its metadata does not match its tensors.
+    """
+    with opened(path, foreign=True) as file:
+        with parsing("the metadata"):
+            models = _models_in(file) if file.is_ours else None
+        return file.tensors(), file.metadata, models
+
+
+def _models_in(file: OpenFile) -> dict[str, Model | None]:
+    states = states_in(file.metadata)
+    scopes = [found.scope for found in find_models({name: spec.shape for name, spec in file.specs.items()})]
+    keys = {_prefix(key) for key, state in states.items() if "spec" in state}
+    found: dict[str, Model | None] = {}
+    for key, state in states.items():
+        # A saveable adds its own scope to its key. In a file of `save`, or of a sequence of items, the names do not
+        # contain the key. A scope that is below a longer key, too, is tried last.
+        below = [scope for scope in scopes if scope.startswith(_prefix(key))]
+        inner = sorted(below, key=lambda scope: _owner(scope, keys) != _prefix(key))
+        own = [_prefix(key), *inner, ""]
+        found[key] = _model(key, spec_in(state), own, file.specs) if "spec" in state else None
+    return found
+
+
+def _owner(scope: str, prefixes: set[str]) -> str:
+    """Return the longest of the prefixes that a scope begins with."""
+    return max(filter(scope.startswith, prefixes), key=len, default="")
+
+
+def _prefix(key: str) -> str:
+    return f"{key}/" if key else ""
+
+
+def _model(key: str, spec: RNNSpec, scopes: list[str], specs: Mapping[str, TensorSpec]) -> Model:
+    check_has_room(specs, spec)
+    for scope in scopes:
+        if all((found := specs.get(scope + t.name)) and found.shape == t.shape for t in tf_tensors(spec)):
+            return Model(spec, scope)
+    raise Refusal("mismatch", f"the tensors of {shorten(key)} are not there, or not as its spec has them")

@@ -18,9 +18,8 @@ from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
 from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint._bundle import Bundle, opened
-from pycudnnrnn.checkpoint._file import TensorSpec, check_finite
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item, merged
-from pycudnnrnn.checkpoint._refusal import Refusal
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec

@@ -11,7 +11,7 @@ import click
 
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import specs_without_data
-from pycudnnrnn.checkpoint._paths import is_tensorflow
+from pycudnnrnn.checkpoint._folder import is_tensorflow
 from pycudnnrnn.cli._files import FILE_FORMATS, STACKS, FileOrCheckpoint, rnns_in, suffix_of
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.convert._cells import Stack

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pycudnnrnn._keywords import with_hints
 from pycudnnrnn._tf1.initializers import InitializerLike
 from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.layers._forward import LayerForward, LayerGradients
-from pycudnnrnn.layers._graph import LayerGraph
+from pycudnnrnn.layers._forward import LayerForward, LayerGradients, LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer, check_canonical
 from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.spec import AlgorithmLike, BiasModeLike, DirectionLike, DTypeLike, InputModeLike, MathTypeLike, RNNMode

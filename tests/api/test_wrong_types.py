@@ -130,7 +130,7 @@ RIGHT = {
     ),
     "algorithm_choices": (ops.algorithm_choices, {}),
     "layers.CudnnLSTM.__init__": (CudnnLSTM, {"num_layers": 2, "num_units": 8}),
-    "_configured.ConfiguredLayer.__init__": (CudnnGRU, {"num_layers": 2, "num_units": 8}),
+    "_layer.RNNLayer.__init__": (CudnnGRU, {"num_layers": 2, "num_units": 8}),
     "LayerForward.backward": (lambda **k: layer().forward(X).backward(**k), {"out": np.zeros(448, "f4")}),
     "RNNLayer.call": (layer().call, {"inputs": X}),
     "RNNLayer.forward": (layer().forward, {"inputs": X}),

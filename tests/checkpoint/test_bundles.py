@@ -13,7 +13,7 @@ from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
 from pycudnnrnn.checkpoint import _bundle, _summary
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
-from pycudnnrnn.checkpoint._bundle.wire import field
+from pycudnnrnn.checkpoint._bundle.table import field
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec

@@ -23,12 +23,10 @@ from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._source import Source
 from pycudnnrnn._text import warn
 from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._bundle.crc32c import checksum, masked
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, header, read_header, slice_key
-from pycudnnrnn.checkpoint._file import TensorSpec, is_utf8
-from pycudnnrnn.checkpoint._folder_list import LIST, latest_in
-from pycudnnrnn.checkpoint._paths import INDEX, prefix_of, shard_paths, with_suffix
-from pycudnnrnn.checkpoint._refusal import Refusal, parsing, refused
+from pycudnnrnn.checkpoint._bundle.table import checksum, masked
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, is_utf8, parsing, refused
+from pycudnnrnn.checkpoint._folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError
 

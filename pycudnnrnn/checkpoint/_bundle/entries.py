@@ -11,9 +11,8 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from pycudnnrnn.checkpoint._bundle.wire import FIXED32, Message, field
-from pycudnnrnn.checkpoint._file import TensorSpec
-from pycudnnrnn.checkpoint._refusal import Refusal
+from pycudnnrnn.checkpoint._bundle.table import FIXED32, Message, field
+from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
 from pycudnnrnn.spec import DType
 
 VERSION: Final = 1

@@ -15,7 +15,7 @@ import click
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn._text import Assumption
-from pycudnnrnn.checkpoint._paths import is_tensorflow
+from pycudnnrnn.checkpoint._folder import is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert import own

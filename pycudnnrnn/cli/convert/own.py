@@ -8,7 +8,7 @@ import numpy as np
 
 from pycudnnrnn._text import warn
 from pycudnnrnn._tf1.tensors import from_tf
-from pycudnnrnn.checkpoint._models import Model
+from pycudnnrnn.checkpoint._items import Model
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
