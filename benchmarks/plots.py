@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._files import write_atomically
 
 COLOURS: Final = ("#4477aa", "#ee6677")
 """Of Paul Tol's bright scheme, made to be told apart without colour vision."""

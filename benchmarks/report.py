@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._files import write_atomically
 
 from .adapters import AGAINST, COMPETITORS, OURS, STEPS
 from .goals import GOALS, compare, over, readings

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._files import write_atomically
 
 from .environment import machine_folder
 

@@ -18,7 +18,7 @@ import click
 from docs.api import MOCKED
 from docs.api_pages import REFERENCE, api_pages
 from pycudnnrnn import _discovery
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._files import write_atomically
 from pycudnnrnn.cli.commands import pycudnnrnn
 from pycudnnrnn.errors import version_text
 from tests.gpu.results_file import load

@@ -21,8 +21,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from pycudnnrnn._keywords import not_here
-
 if TYPE_CHECKING:
     from pycudnnrnn import _libcudnn as libcudnn
     from pycudnnrnn import (
@@ -123,4 +121,6 @@ if not TYPE_CHECKING:  # type checkers would take any name for an attribute
             return importlib.import_module(f"{__name__}.{name}")
         if name in _NAMES:
             return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+        from pycudnnrnn._checks import not_here  # noqa: PLC0415  it imports NumPy
+
         raise not_here(__name__, name)

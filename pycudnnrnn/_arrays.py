@@ -11,7 +11,6 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -314,53 +313,6 @@ def check_device(device: Any) -> str:
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ArgumentError("device", "'cpu', 'cuda' or 'cuda:<index>'", shorten(device))
     return name
-
-
-def writing(name: str, array: Any, values: Any) -> Callable[[], None]:
-    """Return a function that copies a NumPy array into an array of the same shape, cast to its dtype.
-
-    Raises:
-        ArgumentError: the array cannot be written to.
-    """
-    library = library_of(array)
-    if library == "torch":
-        return _writing_torch(name, array, values)
-    if library == "cupy":
-        with array.device:
-            source = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
-        return functools.partial(_write_on_its_device, array, source)
-    host = to_host(name, array)
-    check_overwritable(name, array, host)
-    return functools.partial(operator.setitem, host, ..., values.astype(host.dtype, copy=False))
-
-
-def _write_on_its_device(array: Any, values: Any) -> None:
-    with array.device:
-        array[...] = values
-
-
-def _writing_torch(name: str, tensor: Any, values: Any) -> Callable[[], None]:
-    torch, target = sys.modules["torch"], tensor.detach()
-    if target.is_inference() and not torch.is_inference_mode_enabled():
-        raise ArgumentError(name, "a tensor that can be written to", "one that was made in inference mode")
-    _check_apart(name, target.shape, target.stride(), 1)
-    source = to_caller(np.require(values, requirements=["C", "W"]), ArrayKind("torch", "cpu"))
-    return functools.partial(target.copy_, source.to(target.device, target.dtype))
-
-
-def check_overwritable(name: str, array: Any, native: Any) -> None:
-    """Raise an error for a caller's array that is read-only, or whose elements share memory."""
-    check_writable(name, array, native)
-    _check_apart(name, native.shape, native.strides, native.itemsize)
-
-
-def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach: int) -> None:
-    """Raise an error if elements share memory: an axis whose stride is shorter than the span of the axes inside it."""
-    axes = [(abs(stride), size) for stride, size in zip(strides, shape, strict=True) if size != 1]
-    for stride, size in sorted(axes) if math.prod(shape) else ():
-        if stride < reach:
-            raise ArgumentError(name, "an array whose elements have each their own memory", "an expanded one")
-        reach += stride * (size - 1)
 
 
 def namespace_of(array: Any, name: str = "inputs") -> Any:

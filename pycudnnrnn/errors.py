@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pycudnnrnn._text import cut
+from pycudnnrnn._messages import cut
 
 __all__ = [
     "ArgumentError",

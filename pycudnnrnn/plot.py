@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._atomic import check_target, write_atomically
 from pycudnnrnn._checks import check_int, check_text, needs, one_of
+from pycudnnrnn._files import check_target, write_atomically
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout._html import GATE_COLOURS

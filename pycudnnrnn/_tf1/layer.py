@@ -15,12 +15,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _locks, _overwriting
-from pycudnnrnn._checks import check_text, shorten
-from pycudnnrnn._keywords import hinted
-from pycudnnrnn._tf1.initializers import check_initializer, initial_value
-from pycudnnrnn._tf1.losses import Losses, flatten
-from pycudnnrnn._tf1.nodes import Node, Nodes
+from pycudnnrnn import _assignment, _locks
+from pycudnnrnn._checks import check_text, hinted, shorten
+from pycudnnrnn._tf1.arguments import check_initializer, initial_value
+from pycudnnrnn._tf1.records import Losses, Node, Nodes, flatten
 from pycudnnrnn._tf1.tensors import snake_case
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
@@ -347,7 +345,7 @@ class TF1Layer:
         if len(weights) != len(own):
             raise ArgumentError("weights", f"{len(own)} arrays", f"{len(weights)} arrays")
         pairs = enumerate(zip(own, weights, strict=True))
-        _overwriting.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
+        _assignment.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 
     # --- losses and updates -------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, _overwriting
+from pycudnnrnn import _arrays, _assignment
 from pycudnnrnn._checks import check_bool, check_text
 
 Array = npt.NDArray[Any]
@@ -69,7 +69,7 @@ class Variable:
         Raises:
             ArgumentError: another shape, or no numbers.
         """
-        return _overwriting.overwriting(name, self.value, _arrays.host_values(name, value))
+        return _assignment.assignment(name, self.value, _arrays.host_values(name, value))
 
     def assign_add(self, delta: Any) -> Variable:
         """Add to the array in place.

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, _overwriting
+from pycudnnrnn import _arrays, _assignment
 from pycudnnrnn._checks import check_bool, check_int, check_text
-from pycudnnrnn._tf1.initializers import InitializerLike
+from pycudnnrnn._tf1.arguments import InitializerLike
 from pycudnnrnn._tf1.tensors import cell_scope
 from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
 from pycudnnrnn.errors import ArgumentError
@@ -375,7 +375,7 @@ class CellStack:
             if name not in tensors:
                 raise ArgumentError("tensors", f"a tensor {name!r}", sorted(map(str, tensors))[:8])
             writes.append(variable.assigning(name, tensors[name]))
-        _overwriting.write_all(writes)
+        _assignment.write_all(writes)
 
     def _named(self) -> dict[str, Any]:
         prefix = f"{self.scope}/" if self.scope else ""

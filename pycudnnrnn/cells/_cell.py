@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
-from pycudnnrnn._tf1.checks import shape_of
-from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer, initial_value
+from pycudnnrnn._tf1.arguments import InitializerLike, check_initializer, initial_value, shape_of
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn._tf1.tensors import CELL_NAMES, cell_tensors
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError

@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _locks
-from pycudnnrnn._atomic import resolve, write_atomically
-from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten
-from pycudnnrnn._keywords import with_hints
-from pycudnnrnn._overwriting import write_all
-from pycudnnrnn._text import warn
+from pycudnnrnn._assignment import write_all
+from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, with_hints
+from pycudnnrnn._files import resolve, write_atomically
+from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn.checkpoint import _file, _tensorflow
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow

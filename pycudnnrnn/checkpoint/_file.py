@@ -22,7 +22,7 @@ import safetensors
 import safetensors.numpy
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._source import Source
+from pycudnnrnn._files import Source
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import DType
 

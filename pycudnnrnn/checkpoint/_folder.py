@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycudnnrnn._atomic import write_together
 from pycudnnrnn._checks import is_file_name
-from pycudnnrnn._source import Source
+from pycudnnrnn._files import Source, write_together
 from pycudnnrnn.checkpoint import _bundle
 from pycudnnrnn.checkpoint._file import Refusal, parsing, refused
 from pycudnnrnn.errors import ArgumentError, CheckpointError

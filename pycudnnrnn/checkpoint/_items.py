@@ -11,10 +11,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, _overwriting
+from pycudnnrnn import _arrays, _assignment
 from pycudnnrnn._checks import check_text, shorten
-from pycudnnrnn._tf1.models import find_models
-from pycudnnrnn._tf1.tensors import tf_tensors
+from pycudnnrnn._tf1.tensors import find_models, tf_tensors
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.checkpoint._file import OpenFile, Refusal, TensorSpec, opened, parsing
 from pycudnnrnn.engines import DropoutState, engine_for
@@ -142,7 +141,7 @@ class _ArrayItem(Item):
         return {self.name: self.host}
 
     def writes(self, tensors: Mapping[str, Array], _: Sequence[SavedDropout] = ()) -> list[Callable[[], None]]:
-        return [_overwriting.overwriting(self.name, self.array, tensors[self.name])]
+        return [_assignment.assignment(self.name, self.array, tensors[self.name])]
 
 
 class _SaveableItem(Item):
@@ -258,9 +257,6 @@ def check_has_room(specs: Mapping[str, TensorSpec], spec: RNNSpec) -> None:
     """Refuse a model with more layers than the file has tensors, before work is done for each layer."""
     if spec.num_pseudo_layers > len(specs):
         raise Refusal("mismatch", f"a spec of {spec.num_pseudo_layers} pseudo-layers, in {len(specs)} tensors")
-
-
-Array = npt.NDArray[Any]
 
 
 class Model(NamedTuple):

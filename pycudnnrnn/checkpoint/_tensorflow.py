@@ -14,9 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._text import warn
-from pycudnnrnn._tf1.models import FoundRNN, find_models, is_below
-from pycudnnrnn._tf1.tensors import cell_scope, look_up, names_of, tf_tensors
+from pycudnnrnn._messages import warn
+from pycudnnrnn._tf1.tensors import FoundRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint._bundle import Bundle, opened
 from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, check_finite
 from pycudnnrnn.checkpoint._items import Item, merged

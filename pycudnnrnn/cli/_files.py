@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 import click
 import numpy as np
 
-from pycudnnrnn import _atomic, checkpoint, convert
+from pycudnnrnn import _files, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._checks import needs
-from pycudnnrnn._source import Source
-from pycudnnrnn.checkpoint import _bundle, _models, _paths, _saved_files
+from pycudnnrnn._files import Source
+from pycudnnrnn.checkpoint import _bundle, _folder, _items
 from pycudnnrnn.checkpoint import _file as checkpoint_file
 from pycudnnrnn.convert import _torch_cells
 from pycudnnrnn.convert._cells import Stack
@@ -40,7 +40,7 @@ _TORCH_AT_LEAST: Final = (2, 10)
 INDEX: Final = ".index"
 """The suffix by which a TensorFlow checkpoint is named, which is several files."""
 
-FORMAT_OF_A_CHECKPOINT: Final = {INDEX: _saved_files.TENSORFLOW, ".safetensors": _saved_files.SAFETENSORS}
+FORMAT_OF_A_CHECKPOINT: Final = {INDEX: _folder.TENSORFLOW, ".safetensors": _folder.SAFETENSORS}
 """The formats of a `Saver` by suffix: their names are checked, so that one name is one checkpoint."""
 
 ONNX_MAX: Final = 2**31 - 1
@@ -58,7 +58,7 @@ class FileWeights:
     arrays: dict[str, Any]
     keywords: dict[str, Any]
     framework: str = ""
-    models: dict[str, _models.Model | None] | None = None
+    models: dict[str, _items.Model | None] | None = None
 
 
 class FileFormat(NamedTuple):
@@ -90,7 +90,7 @@ class FileOrCheckpoint(click.Path):
             self.fail(
                 f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint': name a file in it", param, ctx
             )
-        return path if path.is_dir() or _paths.is_tensorflow(path) else super().convert(value, param, ctx)
+        return path if path.is_dir() or _folder.is_tensorflow(path) else super().convert(value, param, ctx)
 
 
 def suffix_of(path: Path) -> str:
@@ -157,7 +157,7 @@ def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
         if image is None:
             _bundle.write(_prefix(path), arrays)
         else:
-            _atomic.write_atomically(path, image)
+            _files.write_atomically(path, image)
     except OSError as error:
         raise PycudnnrnnError(_cannot_write(path, error)) from error
 
@@ -172,9 +172,9 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
         if FILE_FORMATS[format_of].framework == "keras":
             keras_files.check_name(path)
         if format_of in FORMAT_OF_A_CHECKPOINT:
-            _saved_files.check_name(_prefix(path), FORMAT_OF_A_CHECKPOINT[format_of])
+            _folder.check_name(_prefix(path), FORMAT_OF_A_CHECKPOINT[format_of])
         files = [path] if format_of != INDEX else _bundle.files(_prefix(path))
-        taken = [file for file in files if _atomic.check_target(file)]
+        taken = [file for file in files if _files.check_target(file)]
     except (OSError, PycudnnrnnError) as error:
         raise click.UsageError(_cannot_write(path, error)) from error
     if taken and not force:
@@ -246,7 +246,7 @@ def _read_npz(path: Path, _: object) -> FileWeights:
 
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
-    tensors, metadata, models = _models.read(path)
+    tensors, metadata, models = _items.read(path)
     return FileWeights(tensors, {}, metadata.get(_FRAMEWORK, ""), models)
 
 

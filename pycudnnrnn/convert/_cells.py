@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._tf1.models import AVERAGE
+from pycudnnrnn._tf1.tensors import AVERAGE
 from pycudnnrnn.convert._named import Named, some
 from pycudnnrnn.errors import ConvertError
 

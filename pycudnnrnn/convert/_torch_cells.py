@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NoReturn
 
-from pycudnnrnn._text import Assumption, warn
+from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert._cells import Cell, Layers, Stack, bare, choose, nearest, stacks_of
 from pycudnnrnn.convert._named import Named, completed
 from pycudnnrnn.errors import ConvertError

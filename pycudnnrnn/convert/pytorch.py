@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
-from pycudnnrnn._text import Assumption, warn
+from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert import _two_biases
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import plain_mode, under

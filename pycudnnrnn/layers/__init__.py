@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pycudnnrnn._keywords import with_hints
-from pycudnnrnn._tf1.initializers import InitializerLike
+from pycudnnrnn._checks import with_hints
+from pycudnnrnn._tf1.arguments import InitializerLike
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients, LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer, check_canonical

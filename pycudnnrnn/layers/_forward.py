@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar, Final, Protocol, Self
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._keywords import with_hints
+from pycudnnrnn._checks import with_hints
 from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.ops import Graph
 from pycudnnrnn.ops._forward import Forward, Gradients, Names

@@ -20,11 +20,16 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import check_bool, check_int, shorten
-from pycudnnrnn._keywords import with_hints
-from pycudnnrnn._overwriting import uninterrupted
-from pycudnnrnn._tf1.checks import check_words, layer_dtype, layer_shape
-from pycudnnrnn._tf1.initializers import InitializerLike, check_initializer, initial_value
+from pycudnnrnn._assignment import uninterrupted
+from pycudnnrnn._checks import check_bool, check_int, shorten, with_hints
+from pycudnnrnn._tf1.arguments import (
+    InitializerLike,
+    check_initializer,
+    check_words,
+    initial_value,
+    layer_dtype,
+    layer_shape,
+)
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError

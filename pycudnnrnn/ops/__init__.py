@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._keywords import not_here, with_hints
+from pycudnnrnn._checks import not_here, with_hints
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
-from pycudnnrnn._checks import check_bool
-from pycudnnrnn._keywords import with_hints
+from pycudnnrnn._checks import check_bool, with_hints
 from pycudnnrnn.engines import Engine, Reserve, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker, take_params

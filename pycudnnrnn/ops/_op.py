@@ -14,8 +14,8 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import check_bool, check_int
+from pycudnnrnn._messages import warn
 from pycudnnrnn._recent import Recent
-from pycudnnrnn._text import warn
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy.typing as npt
 
-from pycudnnrnn import _overwriting
+from pycudnnrnn import _assignment
 from pycudnnrnn._checks import check_text
 from pycudnnrnn._tf1.tensors import look_up, tf_tensors
 from pycudnnrnn.canonical import to_canonical
@@ -620,7 +620,7 @@ class RNNParamsSaveable(Saveable):
         count = len(self._to_canonical(opaque)[0])
         arrays = [host_of("restored_tensors", array) for array in restored_tensors]
         for array in arrays:
-            _overwriting.check_real_dtype("restored_tensors", array)
+            _assignment.check_real_dtype("restored_tensors", array)
         given = moved_to(opaque, arrays)
         params = self._to_params(given[:count], given[count:])
-        return _overwriting.overwriting("param_variables", opaque, host_of("params", params))
+        return _assignment.assignment("param_variables", opaque, host_of("params", params))

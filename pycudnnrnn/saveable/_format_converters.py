@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, ops
+from pycudnnrnn import _arrays, _assignment, ops
 from pycudnnrnn._checks import check_word
 from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import Variable
@@ -411,7 +411,7 @@ def writable(opaque: Any) -> Any:
     """Return the engine's array over a buffer's memory, after checking that it can be written to."""
     kind = _arrays.kind_of("opaque_params", opaque)
     target = _arrays.to_engine("opaque_params", opaque, kind.device, engine_for(kind.device).xp)
-    _arrays.check_overwritable("opaque_params", opaque, target)
+    _assignment.check_assignable("opaque_params", opaque, target)
     return target
 
 

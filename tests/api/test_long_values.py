@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, RNNSpec, Saver, checkpoint, convert
-from pycudnnrnn._text import TEXT_MAX
+from pycudnnrnn._messages import TEXT_MAX
 from pycudnnrnn.errors import ArgumentError, EngineError, PycudnnrnnError
 from tests.api.test_wrong_types import CANONICAL
 

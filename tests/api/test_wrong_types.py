@@ -20,7 +20,7 @@ from pycudnnrnn import (
     plot,
     spec,
 )
-from pycudnnrnn._text import TEXT_MAX
+from pycudnnrnn._messages import TEXT_MAX
 from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter
@@ -139,7 +139,7 @@ RIGHT = {
     "RNNLayer.from_spec": (CudnnLSTM.from_spec, {"spec": LSTM.spec}),
     "RNNLayer.from_canonical": (CudnnLSTM.from_canonical, {"canonical": CANONICAL}),
     "layers.from_canonical": (layers.from_canonical, {"canonical": CANONICAL}),
-    "ConfiguredLayer.state_shape": (layer().state_shape, {}),
+    "RNNLayer.state_shape": (layer().state_shape, {}),
     "TF1Layer.__call__": (layer(), {"inputs": X}),
     "TF1Layer.add_weight": (layer().add_weight, {"name": "w", "shape": (2,)}),
     **{
@@ -195,7 +195,7 @@ EXCUSED = {
     r"ops\.(_plan\.Plan|_stream\.Stream)\.__init__": "made by `prepare` and `stream`",
     r"\.layout\.": "what arithmetic and engines make",
     r"spec\.RNNSpec\.layer_input_size|spec\._words\.parse_dtype": "below the checks",
-    r"_configured\.ConfiguredLayer\.__init__": "the base of the classes",
+    r"_layer\.RNNLayer\.__init__": "the base of the classes",
     r"interop\.torch\.(LSTM|GRU|RNN)\.__init__": "torch's own, which checks them",
     r"pytorch\.name_of": "the converters' own",
     r"Variable\.assigning": "a name for errors, from our own callers",

@@ -16,7 +16,7 @@ import safetensors.numpy
 import torch
 from numpy.lib.stride_tricks import as_strided
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh, Saver, _arrays, _overwriting, checkpoint
+from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh, Saver, _arrays, _assignment, checkpoint
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from tests.fuzz.json_mutants import parts, rehashed
 from tests.helpers.interrupts import at_every_moment
@@ -278,7 +278,7 @@ def test_a_restore_into_several_changes_none_where_one_cannot_be_changed(kind, t
 
 
 @pytest.mark.parametrize(
-    ("modules", "step"), [((_arrays, checkpoint), 11), ((_overwriting,), 1)], ids=["around the writes", "among them"]
+    ("modules", "step"), [((_arrays, checkpoint), 11), ((_assignment,), 1)], ids=["around the writes", "among them"]
 )
 def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(tmp_path, modules, step):
     layer, a = built(dropout=0.5), np.full(3, 1.0)
@@ -300,14 +300,14 @@ def test_an_interrupt_at_any_moment_of_a_restore_comes_before_all_or_after_all(t
 @pytest.mark.parametrize("form", ["safetensors", "tensorflow"])
 def test_ctrl_c_among_the_writes_comes_after_them_and_other_threads_write_without_it(tmp_path, monkeypatch, form):
     arrays = {"a": np.ones(2), "b": np.ones(2)}
-    saver, real = Saver(arrays), _overwriting.overwriting
+    saver, real = Saver(arrays), _assignment.assignment
     path, before = saver.save(tmp_path / "m", format=form), signal.signal(signal.SIGINT, signal.default_int_handler)
     arrays["a"][...] = arrays["b"][...] = 0
-    monkeypatch.setattr(_overwriting, "overwriting", lambda *a: lambda: (signal.raise_signal(2), real(*a)()))
+    monkeypatch.setattr(_assignment, "assignment", lambda *a: lambda: (signal.raise_signal(2), real(*a)()))
     try:
         with pytest.raises(KeyboardInterrupt):
             saver.restore(path)
-        with pytest.raises(ZeroDivisionError), _overwriting.uninterrupted():
+        with pytest.raises(ZeroDivisionError), _assignment.uninterrupted():
             _ = 1 / 0
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         assert [array.tolist() for array in arrays.values()] == [[1, 1]] * 2

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pycudnnrnn import _atomic
-from pycudnnrnn._atomic import check_target, write_atomically, write_together
+from pycudnnrnn import _files
+from pycudnnrnn._files import check_target, write_atomically, write_together
 from pycudnnrnn.errors import ArgumentError, PycudnnrnnError
 from tests.helpers.interrupts import at_every_moment
 from tests.helpers.writers import WRITERS, names
@@ -37,7 +37,7 @@ def test_every_writer_of_files_is_this_one(name, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "no room", str(temporary))
 
     with monkeypatch.context() as patch:
-        patch.setattr(_atomic, "_write", full)
+        patch.setattr(_files, "_write", full)
         with pytest.raises((OSError, PycudnnrnnError), match="no room") as raised:
             call(path, 2)
     assert str(path) in str(raised.value)
@@ -210,7 +210,7 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_beside_it(ov
 
     start()
     outcomes = set()
-    for moment in at_every_moment(lambda: write_together([(file, b"new") for file in files]), [_atomic.__file__]):
+    for moment in at_every_moment(lambda: write_together([(file, b"new") for file in files]), [_files.__file__]):
         outcomes.add(tuple(file.read_bytes() if file.exists() else None for file in files))
         assert names(tmp_path) == sorted(file.name for file in files if file.exists()), moment
         start()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import Saver, checkpoint
-from pycudnnrnn._atomic import write_atomically
+from pycudnnrnn._files import write_atomically
 from pycudnnrnn.errors import CheckpointError, PycudnnrnnError
 from tests.helpers.faults import cut_short, each, killed_at, refused, reported_late
 from tests.helpers.layers import built

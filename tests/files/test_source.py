@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pycudnnrnn._source import Source
+from pycudnnrnn._files import Source
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNTanh
-from pycudnnrnn._tf1.initializers import initial_value
+from pycudnnrnn._tf1.arguments import initial_value
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 
 

@@ -18,10 +18,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._atomic import check_target, locked, write_together
 from pycudnnrnn._checks import check_text, shorten
-from pycudnnrnn._source import Source
-from pycudnnrnn._text import warn
+from pycudnnrnn._files import Source, check_target, locked, write_together
+from pycudnnrnn._messages import warn
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, header, read_header, slice_key
 from pycudnnrnn.checkpoint._bundle.table import checksum, masked

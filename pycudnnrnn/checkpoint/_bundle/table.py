@@ -5,8 +5,8 @@ it. An index block has the places of the blocks, and a footer has the place of t
 checksum: CRC-32C (Castagnoli), masked. Damaged bytes raise errors of Python's own, which `parsing` turns into a
 `Refusal`.
 
-Source: leveldb/doc/table_format.md; tensorflow/tsl/lib/io/format.cc, block_builder.cc and lib/hash/crc32c.h for the mask;
-RFC 3720, appendix B.4; protobuf.dev/programming-guides/encoding.
+Source: leveldb/doc/table_format.md; tensorflow/tsl/lib/io/format.cc and block_builder.cc, and lib/hash/crc32c.h for the
+mask; RFC 3720, appendix B.4; protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations

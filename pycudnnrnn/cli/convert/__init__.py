@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from pycudnnrnn import convert as converters
-from pycudnnrnn._text import Assumption
+from pycudnnrnn._messages import Assumption
 from pycudnnrnn.checkpoint._folder import is_tensorflow
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._text import warn
+from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import from_tf
 from pycudnnrnn.checkpoint._items import Model
 from pycudnnrnn.convert import Canonical

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pycudnnrnn._atomic import write_atomically
 from pycudnnrnn._checks import needs, shorten
+from pycudnnrnn._files import Source, write_atomically
 from pycudnnrnn._forms import Array
-from pycudnnrnn._source import Source
 from pycudnnrnn.convert._named import Named, as_numpy
 from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
 from pycudnnrnn.errors import ArgumentError, ConvertError

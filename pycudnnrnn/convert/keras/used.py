@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._text import warn
+from pycudnnrnn._messages import warn
 from pycudnnrnn.convert._cells import Stack, check_layers, nearest
 from pycudnnrnn.convert._named import Named, some
 from pycudnnrnn.convert._stack import CellKeys, find_cells, group_cells, is_under, layer_names

@@ -15,9 +15,8 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._text import Assumption, warn
-from pycudnnrnn._tf1.models import AVERAGE, MODES
-from pycudnnrnn._tf1.tensors import CELL_NAMES, STACKED_GATES, from_tf, tf_tensors
+from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn._tf1.tensors import AVERAGE, CELL_NAMES, MODES, STACKED_GATES, from_tf, tf_tensors
 from pycudnnrnn._tf1.tensors import to_tf as stitched
 from pycudnnrnn.convert._exchange import Canonical, assemble, check_target, split
 from pycudnnrnn.convert._named import flag, under

@@ -7,9 +7,18 @@ from typing import Any, NamedTuple
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._tf1.models import AVERAGE, MODES, find_cells, is_below
-from pycudnnrnn._tf1.models import Cell as TFCell
-from pycudnnrnn._tf1.tensors import STACKED_GATES, cell_scope, cell_tensors, names_of, tf_tensors
+from pycudnnrnn._tf1.tensors import (
+    AVERAGE,
+    MODES,
+    STACKED_GATES,
+    cell_scope,
+    cell_tensors,
+    find_cells,
+    is_below,
+    names_of,
+    tf_tensors,
+)
+from pycudnnrnn._tf1.tensors import Cell as TFCell
 from pycudnnrnn.convert._cells import Cell, Layers, Stack, choose, nearest, stacks_of
 from pycudnnrnn.convert._named import Named, completed, plain_mode
 from pycudnnrnn.errors import ArgumentError, ConvertError

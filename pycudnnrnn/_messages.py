@@ -1,4 +1,4 @@
-"""The length of error messages, and the line that a warning points at."""
+"""Messages: the length of an error's text, and the line that a warning points at."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TEXT_MAX: Final = 2000
 
 def cut(text: str) -> str:
     """Leave out the middle of a long text: a message names the argument first and the remedy last."""
-    kept = (TEXT_MAX - 3) // 2
-    return text if len(text) <= TEXT_MAX else f"{text[:kept]}...{text[-kept:]}"
+    half = (TEXT_MAX - 3) // 2
+    return text if len(text) <= TEXT_MAX else f"{text[:half]}...{text[-half:]}"
 
 
 class Assumption(UserWarning):
