@@ -41,7 +41,7 @@ def called(kind):
 
 CONVERTERS = [f"CudnnParamsFormatConverter{cell}" for cell in ("LSTM", "GRU", "Basic", "Tanh", "Relu")]
 COPYING = [
-    Saver({"x": X}), OP.stream(PARAMS), built(CudnnLSTM).variables[0], cells.CellStack(OP.spec),
+    Saver({"x": X}), OP.stream(PARAMS), built(CudnnLSTM).variables[0],
     *(getattr(ops, kind.__name__)(1, 3, 2) for kind in ALL), *map(built, ALL), *(built(kind).saveable for kind in ALL),
     *(called(getattr(cells, name)) for name in dir(cells) if name.startswith("CudnnCompatible")),
     *(getattr(saveable, name)(1, 3, 2) for name in CONVERTERS if hasattr(saveable, name)),

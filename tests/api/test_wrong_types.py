@@ -21,7 +21,7 @@ from pycudnnrnn import (
     spec,
 )
 from pycudnnrnn._messages import TEXT_MAX
-from pycudnnrnn.cells import CellStack, CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, cell_of
+from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter
 from pycudnnrnn.spec import RNNSpec
@@ -147,13 +147,10 @@ RIGHT = {
         for what in ("input", "input_mask", "input_shape", "output", "output_mask", "output_shape")
     },
     "Variable.__init__": (pycudnnrnn.layers.Variable, {"name": "v", "value": np.zeros(2)}),
-    "Cell.__call__": (CudnnCompatibleGRUCell(8), {"inputs": X[0], "state": np.zeros((2, 8), "f4")}),
-    "CellStack.__init__": (CellStack, {"spec": GRU.spec}),
-    "CellStack.__call__": (CellStack(GRU.spec), {"inputs": X}),
+    "_Cell.__call__": (CudnnCompatibleGRUCell(8), {"inputs": X[0], "state": np.zeros((2, 8), "f4")}),
     "CudnnCompatibleGRUCell.__init__": (CudnnCompatibleGRUCell, {"num_units": 8}),
     "CudnnCompatibleLSTMCell.__init__": (CudnnCompatibleLSTMCell, {"num_units": 8}),
-    "Cell.__init__": (pycudnnrnn.cells.CudnnCompatibleRNNTanhCell, {"num_units": 8}),
-    "cell_of": (cell_of, {"spec": GRU.spec}),
+    "_Cell.__init__": (pycudnnrnn.cells.CudnnCompatibleRNNTanhCell, {"num_units": 8}),
     "CudnnOpaqueParamsSaveable.__init__": (CudnnLSTMSaveable, {"opaque_params": P, **SIZES}),
     "CudnnOpaqueParamsSaveable.of": (
         CudnnLSTMSaveable.of, {"opaque_params": P, "spec": LSTM.spec, "scope": None, "name": "n"},

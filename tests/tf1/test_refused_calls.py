@@ -6,8 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, CudnnGRU, CudnnLSTM, RNNSpec
-from pycudnnrnn.cells import CellStack
+from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, CudnnGRU, CudnnLSTM
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.layers import _layer
 from tests.helpers.interrupts import at_every_moment
@@ -82,17 +81,3 @@ def test_a_scope_stays_with_the_variables_that_it_named():
         cell(X, (H, X), scope="refused")
     assert cell.add_weight("late", (2,)).name == "own/late"
     assert cell.variables[0].name.startswith("own/")
-
-
-def test_a_stack_of_cells_takes_all_tensors_or_none():
-    stack = CellStack(RNNSpec("gru", 2, 3, 5, dtype="float64"), "m")
-    before = stack.tensors()
-    assert list(before) == [f"m/{name}" for name in CellStack(stack.spec).tensors()]
-    last = list(before)[-1]
-    ones = {name: np.ones_like(array) for name, array in before.items()}
-    for wrong in ({n: a for n, a in ones.items() if n != last}, ones | {last: np.ones(7)}, ones | {last: "text"}):
-        with pytest.raises(ArgumentError, match=last):
-            stack.load(wrong)
-        assert all(np.array_equal(array, before[name]) for name, array in stack.tensors().items())
-    stack.load(ones)
-    assert all((array == 1).all() for array in stack.tensors().values())

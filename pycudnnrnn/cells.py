@@ -1,4 +1,4 @@
-"""TF's plain cells, which compute the same as cuDNN one step at a time, and `CellStack`, a whole RNN of them.
+"""TF's plain cells, which compute the same as cuDNN one step at a time.
 
 A cell has the weights of one pseudo-layer (one layer in one direction) under TF's names. It runs on NumPy arrays and on
 those of any array API library. Each bias is the sum of cuDNN's two, as in TF; only a GRU's candidate has both. An
@@ -9,37 +9,271 @@ Source: `CudnnCompatibleLSTMCell` and `CudnnCompatibleGRUCell` of tf.contrib.cud
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _arrays, _assignment
-from pycudnnrnn._checks import check_bool, check_int, check_text
-from pycudnnrnn._tf1.arguments import InitializerLike
-from pycudnnrnn._tf1.tensors import cell_scope
-from pycudnnrnn.cells._cell import Cell, LSTMStateTuple, check_dtype, check_state
-from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.ops._stream import h_and_c
-from pycudnnrnn.schedule import Lengths, check_lengths
-from pycudnnrnn.spec import BiasModeLike, DType, DTypeLike, InputMode, InputModeLike, RNNMode, RNNSpec
+from pycudnnrnn import _arrays
+from pycudnnrnn._checks import check_int, shorten
+from pycudnnrnn._tf1.arguments import InitializerLike, check_initializer, initial_value, shape_of
+from pycudnnrnn._tf1.layer import TF1Layer
+from pycudnnrnn._tf1.tensors import CELL_NAMES, cell_tensors
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.spec import (
+    INT32_MAX,
+    BiasModeLike,
+    DType,
+    DTypeLike,
+    InputMode,
+    InputModeLike,
+    RNNMode,
+    RNNSpec,
+    parse_dtype,
+)
 
 Array = npt.NDArray[Any]
 
 __all__ = [
-    "CellStack",
     "CudnnCompatibleGRUCell",
     "CudnnCompatibleLSTMCell",
     "CudnnCompatibleRNNReluCell",
     "CudnnCompatibleRNNTanhCell",
     "LSTMStateTuple",
-    "cell_of",
 ]
 __dir__ = __all__.copy
 
 
-class CudnnCompatibleLSTMCell(Cell):
+class LSTMStateTuple(NamedTuple):
+    """The state of an LSTM cell: the pair (c, h), with names. A layer's states are (h, c).
+
+    Args:
+        c: the cell state, [B, U].
+        h: the output of the last step, [B, U], or [B, P] with a projection.
+
+    Example:
+        >>> import numpy as np
+        >>> from pycudnnrnn import cells
+        >>> state = cells.LSTMStateTuple(c=np.zeros((4, 3)), h=np.ones((4, 3)))
+        >>> c, h = state
+        >>> float(h.sum())
+        12.0
+    """
+
+    c: Any
+    h: Any
+
+
+class _Cell(TF1Layer):
+    """Base of the four cells, which explain the arguments. "skip_input" is for layer 0 of an RNN with skip input."""
+
+    _mode: ClassVar[RNNMode]
+    _lstm_only: Mapping[str, Any] = MappingProxyType({})
+    """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
+
+    def __init__(
+        self,
+        num_units: int,
+        reuse: bool | None = None,
+        *,
+        kernel_initializer: InitializerLike | None = None,
+        name: str | None = None,
+        dtype: DTypeLike | None = None,
+        seed: int | None = None,
+        input_mode: InputModeLike = "linear_input",
+        bias_mode: BiasModeLike = "double",
+    ) -> None:
+        if reuse is not None and not isinstance(reuse, bool):
+            raise ArgumentTypeError("reuse", "a bool or None", shorten(reuse))
+        super().__init__(
+            CELL_NAMES[self._mode] if name is None else name, None if dtype is None else parse_dtype("dtype", dtype)
+        )
+        self._reuse, self._seed = reuse, seed
+        self._kernel_initializer: InitializerLike = check_initializer(
+            "kernel_initializer", kernel_initializer, "glorot_uniform"
+        )
+        self._spec = RNNSpec(
+            self._mode, 1, num_units, num_units, input_mode, dtype=self._dtype or DType.FLOAT32,
+            seed=0 if seed is None else seed, bias_mode=bias_mode, **self._lstm_only,
+        )  # fmt: skip
+
+    @property
+    def num_units(self) -> int:
+        """The width of the gates and of the state, U."""
+        return self._spec.num_units
+
+    @property
+    def state_size(self) -> Any:
+        """The width of the state: U, or for the LSTM the widths of (c, h), which are (U, U) or (U, P)."""
+        if self._spec.has_cell_state:
+            return LSTMStateTuple(self._spec.num_units, self._spec.state_size)
+        return self._spec.state_size
+
+    @property
+    def output_size(self) -> int:
+        """The width of the output: U, or P with a projection."""
+        return self._spec.state_size
+
+    def zero_state(self, batch_size: Any, dtype: DTypeLike) -> Any:
+        """Make a state of zeros.
+
+        Args:
+            batch_size: number of sequences, B: an integer, a float with an integer's value, or an array with one.
+            dtype: type of the state: "float16", "bfloat16", "float32" or "float64", or the dtype object of NumPy,
+                torch, JAX or TensorFlow.
+
+        Returns:
+            A NumPy array [B, U], or for the LSTM an `LSTMStateTuple` of two.
+
+        Raises:
+            ArgumentError: a negative size, or an unknown dtype.
+            ArgumentTypeError: a size that is not an integer.
+        """
+        batch = _batch_size(batch_size)
+        numpy_dtype = parse_dtype("dtype", dtype).numpy
+        if self._spec.has_cell_state:
+            return LSTMStateTuple(*(np.zeros((batch, size), numpy_dtype) for size in self.state_size))
+        return np.zeros((batch, self.state_size), numpy_dtype)
+
+    def build(self, input_shape: Any) -> None:
+        """Create the weights. The first call does this if you do not; a second build does nothing.
+
+        Args:
+            input_shape: shape of the inputs, (B, I). B may be None.
+
+        Raises:
+            ArgumentError: the last dimension is None. It is a `ValueError`, as in TF.
+        """
+        with self._alone_until_built():
+            if not self.built:
+                self._build_as(input_shape, self._dtype or DType.FLOAT32)
+
+    def _build_as(self, input_shape: Any, dtype: DType) -> None:
+        shape = shape_of(input_shape)
+        if not shape or shape[-1] is None:
+            text = f"Expected inputs.shape[-1] to be known, saw shape: {shape}"
+            raise ArgumentError("input_shape", "a known last dimension", shape, text=text)
+        spec = self._spec.replace(input_size=shape[-1], dtype=dtype)
+        values: dict[str, Array] = {}
+        seed = secrets.randbits(32) if self._seed is None else self._seed
+        for index, tensor in enumerate(cell_tensors(spec, 0)):
+            if tensor.kind == "pair":
+                continue
+            initializer = self._kernel_initializer
+            if tensor.kind == "bias":  # TF's GRU cell starts with open gates, its layer with zeros
+                initializer = "ones" if tensor.name == "gates/bias" else "zeros"
+            values[tensor.name] = initial_value(tensor.name, initializer, tensor.shape, dtype.numpy, [seed, index])
+        self._spec, self._dtype = spec, dtype
+        for name, value in values.items():
+            self._add(name, value)
+        self.built = True
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """Compute one step. `cell(inputs, state)` calls this.
+
+        Args:
+            inputs: the input of this step, [B, I], of NumPy or an array API library.
+            state: the state before this step, as `zero_state` returns it or the last step did.
+
+        Returns:
+            The pair (output, new state). The output is [B, U], or [B, P] with a projection.
+
+        Raises:
+            ArgumentError: a wrong shape or dtype, or a state of the wrong structure.
+            ArgumentTypeError: an argument that is not an array.
+        """
+        xp = _arrays.namespace_of(inputs)
+        if inputs.ndim != 2 or (self.built and inputs.shape[1] != self._spec.input_size):
+            size = self._spec.input_size if self.built else "input_size"
+            raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
+        dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
+        _check_dtype("inputs", inputs, dtype)
+        state = self._checked(state, inputs.shape[0], dtype)
+        if not self.built:
+            self._build_as(inputs.shape, dtype)
+        weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
+        h, *c = self._step(xp, weights, inputs, state)
+        if xp is np:  # whose product of two bfloat16 matrices is float32
+            h, *c = (array.astype(dtype.numpy, copy=False) for array in (h, *c))
+        return h, LSTMStateTuple(c[0], h) if c else h
+
+    def __call__(self, inputs: Any, state: Any, scope: str | None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Run one step: build the cell if this is the first call, run `call`, and record the call.
+
+        Args:
+            inputs: the input of this step, [B, I], of NumPy or an array API library.
+            state: the state before this step, as `zero_state` returns it or the last step did.
+            scope: prefix of the variables' names, if this call creates them. None: the cell's name. Default: None.
+            **kwargs: none is accepted; TF's signature has them.
+
+        Returns:
+            The pair (output, new state). The output is [B, U], or [B, P] with a projection.
+
+        Raises:
+            ArgumentError: a wrong shape or dtype, or a state of the wrong structure.
+            TypeError: an argument that `call` does not take.
+        """
+        return super().__call__(inputs, state, scope=scope, **kwargs)
+
+    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
+        if state is None or isinstance(state, (tuple, list)):
+            raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
+        _check_state("state", state, (batch, self.state_size), dtype)
+        return state
+
+    def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
+        """Return the new h and, for an LSTM, c."""
+        raise NotImplementedError
+
+    def _sum(self, w: Mapping[str, Any], x: Any, h: Any, prefix: str = "") -> Any:
+        """Return the sums of all gates that share a kernel, concatenated, before their activation functions."""
+        kernel = w[f"{prefix}kernel"]
+        columns = kernel.shape[0] - self._spec.state_size
+        total = h @ kernel[columns:, :]
+        total = total + (_repeated(x, kernel.shape[1]) if self._skips else x @ kernel[:columns, :])
+        return total + w[f"{prefix}bias"] if f"{prefix}bias" in w else total
+
+    @property
+    def _skips(self) -> bool:
+        return self._spec.input_mode is InputMode.SKIP_INPUT
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        """Return the shape of the output, (B, U), or (B, P) with a projection.
+
+        Args:
+            input_shape: shape of the inputs, (B, I). B may be None.
+        """
+        return (shape_of(input_shape)[0], self.output_size)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return a dict of the constructor's arguments by name."""
+        config = {
+            "num_units": self.num_units,
+            "reuse": self._reuse,
+            "kernel_initializer": self._kernel_initializer,
+            "name": self._name,
+            "dtype": None if self._dtype is None else str(self._dtype),
+            "seed": self._seed,
+            "input_mode": str(self._spec.input_mode),
+            "bias_mode": str(self._spec.bias_mode),
+        }
+        only = {"num_proj": self._spec.num_proj, "cell_clip": self._spec.cell_clip}
+        return config | (only if self._spec.has_cell_state else {})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return configuration and variables, without recorded calls and losses."""
+        return {"spec": self._spec, "built": self.built} | self._copied_state()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_configuration(state)
+        self._spec, self.built = state["spec"], state["built"]
+        self._set_variables(state)
+
+
+class CudnnCompatibleLSTMCell(_Cell):
     """Run an LSTM one step at a time, as TF's `CudnnCompatibleLSTMCell` does.
 
     The gates i, c, f and o share one kernel. No forget bias is added. The state is the pair (c, h); a layer has (h, c).
@@ -111,7 +345,7 @@ class CudnnCompatibleLSTMCell(Cell):
             text = "Expecting state to be a tuple with length 2."
             raise ArgumentError("state", "a tuple (c, h)", type(state), text=text)
         for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
-            check_state(name, array, (batch, size), dtype)
+            _check_state(name, array, (batch, size), dtype)
         return state
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
@@ -129,7 +363,7 @@ class CudnnCompatibleLSTMCell(Cell):
         return h, c
 
 
-class CudnnCompatibleGRUCell(Cell):
+class CudnnCompatibleGRUCell(_Cell):
     """Run a GRU one step at a time, as TF's `CudnnCompatibleGRUCell` does.
 
     The reset gate is applied after the recurrent product, as in cuDNN. The candidate therefore has two biases.
@@ -202,7 +436,7 @@ class CudnnCompatibleGRUCell(Cell):
         return ((1 - u) * candidate + u * state,)
 
 
-class CudnnCompatibleRNNTanhCell(Cell):
+class CudnnCompatibleRNNTanhCell(_Cell):
     """Run a tanh RNN one step at a time, as TF's `BasicRNNCell` does.
 
     Letters: B sequences, I inputs, U units.
@@ -245,7 +479,7 @@ class CudnnCompatibleRNNTanhCell(Cell):
         return (xp.tanh(self._sum(w, x, state)),)
 
 
-class CudnnCompatibleRNNReluCell(Cell):
+class CudnnCompatibleRNNReluCell(_Cell):
     """Run a relu RNN one step at a time, as TF's `BasicRNNCell` with relu does.
 
     Letters: B sequences, I inputs, U units.
@@ -289,198 +523,41 @@ class CudnnCompatibleRNNReluCell(Cell):
         return (xp.maximum(total, xp.zeros_like(total)),)
 
 
-def cell_of(spec: RNNSpec, layer: int) -> Cell:
-    """Make an unbuilt cell for one layer of an RNN, in one direction.
-
-    Args:
-        spec: description of the RNN.
-        layer: index of the layer, from 0.
-
-    Returns:
-        A cell of the class for the spec's mode, with random weights once it is built.
-
-    Raises:
-        ArgumentError: the spec has no such layer.
-
-    Example:
-        >>> from pycudnnrnn import RNNSpec, cells
-        >>> spec = RNNSpec("gru", num_layers=2, num_units=3, input_size=2)
-        >>> cell = cells.cell_of(spec, layer=0)
-        >>> type(cell).__name__, cell.num_units
-        ('CudnnCompatibleGRUCell', 3)
-    """
-    input_mode = spec.input_mode if check_int("layer", layer, 0, spec.num_layers - 1) == 0 else InputMode.LINEAR_INPUT
-    options: dict[str, Any] = {"dtype": spec.dtype, "input_mode": input_mode, "bias_mode": spec.bias_mode}
-    if spec.mode is RNNMode.LSTM:
-        return CudnnCompatibleLSTMCell(spec.num_units, num_proj=spec.num_proj, cell_clip=spec.cell_clip, **options)
-    kinds: dict[RNNMode, type[Cell]] = {
-        RNNMode.GRU: CudnnCompatibleGRUCell,
-        RNNMode.RNN_TANH: CudnnCompatibleRNNTanhCell,
-        RNNMode.RNN_RELU: CudnnCompatibleRNNReluCell,
-    }
-    kind: Any = kinds[spec.mode]
-    cell: Cell = kind(spec.num_units, **options)
-    return cell
-
-
-class CellStack:
-    """Run TF's plain cells over whole sequences, step by step and without dropout: one cell for each pseudo-layer.
-
-    The weights are random until `load`.
-
-    Args:
-        spec: description of the RNN.
-        scope: prefix of the variables' names, without a slash at the end, as in a saveable. Default: "", no prefix.
-
-    Raises:
-        ArgumentTypeError: a scope that is not a string.
-
-    Example:
-        >>> import numpy as np
-        >>> from pycudnnrnn import CudnnLSTM, cells
-        >>> layer = CudnnLSTM(2, num_units=3, direction="bidirectional", seed=1)
-        >>> x = np.random.default_rng(0).normal(size=(5, 4, 2)).astype("float32")
-        >>> outputs, states = layer(x, training=False)
-        >>> stack = cells.CellStack(layer.spec, scope="cudnn_lstm")
-        >>> stack.load(layer.saveable.tensors())
-        >>> np.allclose(stack(x)[0], outputs, atol=1e-5)
-        True
-    """
-
-    def __init__(self, spec: RNNSpec, scope: str = "") -> None:
-        self.spec = spec
-        self.scope = check_text("scope", scope)
-        self.cells = []
-        for p in range(spec.num_pseudo_layers):
-            layer = p // spec.num_dirs
-            cell = cell_of(spec, layer)
-            cell.build((None, spec.layer_input_size(layer)))
-            self.cells.append(cell)
-
-    def tensors(self) -> dict[str, Array]:
-        """Return a dict with copies of all variables by their full names. A saveable can restore it."""
-        return {name: variable.numpy() for name, variable in self._named().items()}
-
-    def load(self, tensors: Mapping[str, Any]) -> None:
-        """Write all variables.
-
-        Args:
-            tensors: arrays by full name, as a saveable's `tensors` returns them. Other names are ignored.
-
-        Raises:
-            ArgumentError: a missing tensor, or a wrong shape. No variable has changed then.
-        """
-        writes = []
-        for name, variable in self._named().items():
-            if name not in tensors:
-                raise ArgumentError("tensors", f"a tensor {name!r}", sorted(map(str, tensors))[:8])
-            writes.append(variable.assigning(name, tensors[name]))
-        _assignment.write_all(writes)
-
-    def _named(self) -> dict[str, Any]:
-        prefix = f"{self.scope}/" if self.scope else ""
-        return {
-            prefix + cell_scope(self.spec, p) + name: variable
-            for p, cell in enumerate(self.cells)
-            for name, variable in cell.variables_by_name().items()
-        }
-
-    def __call__(
-        self,
-        inputs: Any,
-        initial_state: tuple[Any, ...] | None = None,
-        *,
-        sequence_lengths: Lengths | None = None,
-        time_major: bool = True,
-    ) -> tuple[Any, tuple[Any, ...]]:
-        """Run the cells over a batch of sequences, as a layer does with `training=False`.
-
-        Letters: T steps, B sequences, I inputs, L layers, D directions, U units, P projected units.
-
-        Args:
-            inputs: the input array, [T, B, I], or [B, T, I] with `time_major=False`.
-            initial_state: the states before the first step: the pair (h, c) for the LSTM, the tuple (h,) for the
-                others. h is [L * D, B, U], or [L * D, B, P] with a projection; c is [L * D, B, U]. None: zeros.
-                Default: None.
-            sequence_lengths: the steps of each sequence, B integers from 0 to T in host memory. Outputs past the end
-                of a sequence are 0. None: T for all. Default: None.
-            time_major: True for [T, B, ...] inputs and outputs, False for [B, T, ...]. Default: True.
-
-        Returns:
-            The pair (outputs, states). `outputs` is [T, B, D * U] (D * P with a projection; B first with
-            `time_major=False`). `states` is (h, c) or (h,), shaped as `initial_state`.
-
-        Raises:
-            ArgumentError: a wrong shape, or inputs or a state of another dtype than the stack's.
-            ArgumentTypeError: an argument that is not an array.
-        """
-        xp = _arrays.namespace_of(inputs)
-        spec = self.spec
-        states = [*h_and_c(initial_state, spec)]
-        check_dtype("inputs", inputs, spec.dtype)
-        if inputs.ndim != 3 or inputs.shape[2] != spec.input_size:
-            raise ArgumentError("inputs", f"3 axes, the last {spec.input_size}", tuple(inputs.shape), aspect="shape")
-        x = inputs if check_bool("time_major", time_major) else _swapped(inputs)
-        T, B = int(x.shape[0]), int(x.shape[1])
-        for i, (state, width) in enumerate(zip(states, (spec.state_size, spec.num_units), strict=True)):
-            shape = spec.num_pseudo_layers, B, width
-            if state is None:
-                states[i] = xp.zeros(shape, dtype=x.dtype)
-            else:
-                check_state(f"initial_state[{i}]", state, shape, spec.dtype)
-        checked = check_lengths(sequence_lengths, T, B)
-        lengths = np.full(B, T) if checked is None else np.array(checked, np.int64)
-        rows: list[Any] = [x[t, ...] for t in range(T)]
-        last: list[Any] = []
-        for layer in range(spec.num_layers):
-            by_direction = []
-            for direction in range(spec.num_dirs):
-                p = layer * spec.num_dirs + direction
-                h, c = (state[p, ...] for state in states)
-                start = LSTMStateTuple(c, h) if spec.has_cell_state else h
-                outputs, state = self._run(xp, p, rows, start, lengths, direction)
-                by_direction.append(outputs)
-                last.append(state)
-            rows = [_beside(xp, *pair) for pair in zip(*by_direction, strict=True)]
-        outputs = xp.stack(rows) if rows else xp.zeros((0, B, spec.output_size), dtype=x.dtype)
-        h = xp.stack([state.h if spec.has_cell_state else state for state in last])
-        final = (h, xp.stack([state.c for state in last])) if spec.has_cell_state else (h,)
-        return outputs if time_major else _swapped(outputs), final
-
-    def _run(
-        self, xp: Any, p: int, rows: list[Any], state: Any, lengths: npt.NDArray[np.int64], direction: int
-    ) -> tuple[list[Any], Any]:
-        outputs: list[Any] = [None] * len(rows)
-        for t in reversed(range(len(rows))) if direction else range(len(rows)):
-            running = lengths > t
-            output, following = self.cells[p].call(rows[t], state)
-            if running.all():
-                outputs[t], state = output, following
-                continue
-            mask = _arrays.into_namespace(running[:, None], xp)
-            outputs[t] = xp.where(mask, output, xp.zeros_like(output))
-            if isinstance(state, LSTMStateTuple):
-                state = LSTMStateTuple(*(xp.where(mask, new, old) for new, old in zip(following, state, strict=True)))
-            else:
-                state = xp.where(mask, following, state)
-        return outputs, state
-
-
-def _swapped(array: Any) -> Any:
-    """Swap the first two axes."""
-    xp = _arrays.namespace_of(array)
-    return xp.swapaxes(array, 0, 1) if hasattr(xp, "swapaxes") else xp.permute_dims(array, (1, 0, 2))
-
-
-def _beside(xp: Any, *parts: Any) -> Any:
-    if len(parts) == 1:
-        return parts[0]
-    join = getattr(xp, "concat", None) or xp.concatenate  # array API, then NumPy 1
-    return join(parts, axis=1)
-
-
 def _sigmoid(xp: Any, a: Any) -> Any:
     """Return 1 / (1 + exp(-a)) without overflow and with a small relative error: a closed gate is small but not 0."""
     positive = a > 0
     small = xp.exp(xp.where(positive, -a, a))  # not exp(-abs(a)): autograd takes 0 as the slope of abs at 0
     return xp.where(positive, xp.ones_like(small), small) / (1 + small)
+
+
+def _check_state(name: str, array: Any, shape: tuple[int, ...], dtype: DType) -> None:
+    _arrays.namespace_of(array, name)
+    _arrays.check_shape(name, array, shape, f"[B, {shape[-1]}]" if len(shape) == 2 else f"[L * D, B, {shape[-1]}]")
+    _check_dtype(name, array, dtype)
+
+
+def _check_dtype(name: str, array: Any, dtype: DType) -> None:
+    """Refuse an array, of any library, whose dtype is not the cell's."""
+    try:
+        found = parse_dtype(name, array.dtype)
+    except ArgumentError:  # such as integers
+        found = None
+    if found is not dtype:
+        raise ArgumentError(name, f"{dtype}, the cell's", array.dtype, aspect="dtype")
+
+
+def _repeated(x: Any, width: int) -> Any:
+    """Repeat `x` along its last axis up to `width`. Array API libraries have no common name for it."""
+    batch, columns = x.shape
+    times = width // columns
+    xp = _arrays.namespace_of(x)
+    wide = xp.broadcast_to(x[:, None, :], (batch, times, columns))
+    return xp.reshape(wide, (batch, width))
+
+
+def _batch_size(value: Any) -> int:
+    if isinstance(value, float) or getattr(value, "ndim", None) == 0 or getattr(value, "shape", None) == (1,):
+        number = float(np.asarray(value).reshape(()))
+        if number.is_integer():
+            value = int(number)
+    return check_int("batch_size", value, 0, INT32_MAX)
