@@ -14,10 +14,10 @@ from tests.api.public_api import modules, public_names
 RETURNED: Final = frozenset({
     "pycudnnrnn.checkpoint.Inspection", "pycudnnrnn.checkpoint.Summary", "pycudnnrnn.layers.LayerForward",
     "pycudnnrnn.layers.LayerGradients", "pycudnnrnn.layers.LayerGraph", "pycudnnrnn.layers.RNNLayer",
-    "pycudnnrnn.layers.Stream", "pycudnnrnn.layers.Variable", "pycudnnrnn.layout.Region",
-    "pycudnnrnn.libcudnn.Function", "pycudnnrnn.libcudnn.Library", "pycudnnrnn.ops.AlgorithmChoice",
-    "pycudnnrnn.ops.AlgorithmTrial", "pycudnnrnn.ops.CudnnRNN", "pycudnnrnn.ops.Forward", "pycudnnrnn.ops.Gradients",
-    "pycudnnrnn.ops.Graph", "pycudnnrnn.ops.Memory", "pycudnnrnn.ops.Plan", "pycudnnrnn.saveable.SaveSpec",
+    "pycudnnrnn.layers.Variable", "pycudnnrnn.layout.Region", "pycudnnrnn.libcudnn.Function",
+    "pycudnnrnn.libcudnn.Library", "pycudnnrnn.ops.AlgorithmChoice", "pycudnnrnn.ops.AlgorithmTrial",
+    "pycudnnrnn.ops.CudnnRNN", "pycudnnrnn.ops.Forward", "pycudnnrnn.ops.Gradients", "pycudnnrnn.ops.Graph",
+    "pycudnnrnn.ops.Memory", "pycudnnrnn.ops.Plan", "pycudnnrnn.ops.Stream", "pycudnnrnn.saveable.SaveSpec",
 })  # fmt: skip
 """Classes that calls return and nobody constructs: their pages show no signature, and they need no example."""
 

@@ -43,7 +43,7 @@ def assignment(name: str, array: Any, values: Any) -> Callable[[], None]:
             source = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
         return functools.partial(_write_on_its_device, array, source)
     host = _arrays.to_host(name, array)
-    check_assignable(name, array, host)
+    _check_assignable(name, array, host)
     return functools.partial(operator.setitem, host, ..., values.astype(host.dtype, copy=False))
 
 
@@ -61,7 +61,7 @@ def _torch_assignment(name: str, tensor: Any, values: Any) -> Callable[[], None]
     return functools.partial(target.copy_, source.to(target.device, target.dtype))
 
 
-def check_assignable(name: str, array: Any, native: Any) -> None:
+def _check_assignable(name: str, array: Any, native: Any) -> None:
     """Raise an error for a caller's array that is read-only, or whose elements share memory."""
     _arrays.check_writable(name, array, native)
     _check_apart(name, native.shape, native.strides, native.itemsize)

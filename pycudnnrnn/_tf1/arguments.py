@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import one_of, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.spec import AUTO_SELECT, Direction, DType, InputMode, parse_dtype
+from pycudnnrnn.spec import AUTO_SELECT, Direction, DType, InputMode, RNNSpec, parse_dtype
 
 _INPUT_MODES = (*map(str, InputMode), AUTO_SELECT)
 
@@ -51,6 +51,19 @@ def layer_shape(shape: Any) -> tuple[int | None, ...]:
         text = f"Expecting input_shape with 3 dims, got {len(found)}"
         raise ArgumentError("input_shape", "3 dimensions", found, text=text)
     return found
+
+
+def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
+    """Return h and c of a caller's states: the tuple (h, c), or (h,) of a cell without c; None for zeros."""
+    if states is None:
+        return None, None
+    count, expected = (2, "(h, c)") if spec.has_cell_state else (1, "(h,)")
+    if not isinstance(states, tuple):
+        text = f"Invalid initial_state type: {type(states)}, expecting tuple {expected}."
+        raise ArgumentTypeError("initial_state", f"a tuple {expected}", type(states), text=text)
+    if len(states) != count:
+        raise ArgumentError("initial_state", f"a tuple {expected}", f"a tuple of {len(states)}")
+    return states[0], states[1] if count == 2 else None
 
 
 Array = npt.NDArray[Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from pycudnnrnn import _arrays, _assignment
 from pycudnnrnn._checks import check_bool, check_text
 
 Array = npt.NDArray[Any]
+
+OPAQUE_KERNEL: Final = "opaque_kernel"
+"""TF's name of the params buffer, within a layer's scope."""
 
 
 class Variable:
@@ -115,3 +118,16 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"Variable({self.name!r}, shape={self.shape}, dtype={self.dtype})"
+
+
+def value_of(array: Any, name: str = "opaque_params") -> Any:
+    """Return the array of a variable, or any other array as it is, after a check that it is one."""
+    array = array.value if isinstance(array, Variable) else array
+    _arrays.kind_of(name, array)
+    return array
+
+
+def host_of(name: str, array: Any) -> Array:
+    """Return the NumPy array over the memory of an array or a variable."""
+    host: Array = _arrays.to_host(name, array.value if isinstance(array, Variable) else array)
+    return host

@@ -24,6 +24,7 @@ from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorte
 from pycudnnrnn._files import resolve, write_atomically
 from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
+from pycudnnrnn._tf1.variable import value_of
 from pycudnnrnn.checkpoint import _file, _tensorflow
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint._file import REASONS, Refusal, TensorSpec, parsing
@@ -56,7 +57,6 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers import KINDS, RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
-from pycudnnrnn.saveable._format_converters import value_of
 from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
 __all__ = [

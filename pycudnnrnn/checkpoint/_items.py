@@ -14,11 +14,11 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays, _assignment
 from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._tf1.tensors import find_models, tf_tensors
-from pycudnnrnn._tf1.variable import Variable
+from pycudnnrnn._tf1.variable import OPAQUE_KERNEL, Variable
 from pycudnnrnn.checkpoint._file import OpenFile, Refusal, TensorSpec, opened, parsing
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
-from pycudnnrnn.layers._layer import OPAQUE_KERNEL, RNNLayer
+from pycudnnrnn.layers import RNNLayer
 from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
 from pycudnnrnn.spec import RNNSpec

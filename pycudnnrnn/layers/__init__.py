@@ -14,7 +14,6 @@ from pycudnnrnn._tf1.arguments import InitializerLike
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.layers._forward import LayerForward, LayerGradients, LayerGraph
 from pycudnnrnn.layers._layer import RNNLayer, check_canonical
-from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.spec import AlgorithmLike, BiasModeLike, DirectionLike, DTypeLike, InputModeLike, MathTypeLike, RNNMode
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ __all__ = [
     "LayerGradients",
     "LayerGraph",
     "RNNLayer",
-    "Stream",
     "Variable",
     "from_canonical",
 ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import with_hints
+from pycudnnrnn._checks import Names, with_hints
 from pycudnnrnn.errors import ArgumentError, CaptureError
-from pycudnnrnn.ops import Graph
-from pycudnnrnn.ops._forward import Forward, Gradients, Names
+from pycudnnrnn.ops import Forward, Gradients, Graph
 
 LAYER_NAMES: Final = Names(
     "inputs", "initial_state[0]", "initial_state[1]", "training", "d_outputs", "d_states[0]", "d_states[1]"
@@ -33,7 +32,7 @@ class LayerGradients(Gradients[ArrayT]):
     @property
     def initial_state(self) -> tuple[ArrayT, ...]:
         """The gradients of the initial states: (h, c) for the LSTM, (h,) for the others."""
-        return (self.input_h,) if self.input_c is None else (self.input_h, self.input_c)
+        return _tuple(self.input_h, self.input_c)
 
 
 class LayerForward(Forward[ArrayT]):
@@ -53,7 +52,7 @@ class LayerForward(Forward[ArrayT]):
     @property
     def states(self) -> tuple[ArrayT, ...]:
         """The final states of all layers: (h, c) for the LSTM, (h,) for the others."""
-        return (self.output_h,) if self.output_c is None else (self.output_h, self.output_c)
+        return _tuple(self.output_h, self.output_c)
 
     @with_hints
     def backward(  # TF's layer has its own names
@@ -97,10 +96,12 @@ class LayerForward(Forward[ArrayT]):
             names = LAYER_NAMES
         before, self._names = self._names, names  # `backward_data` by itself has the op's names
         try:
-            found = super().backward(d_outputs, d_output_h, d_output_c, out=out, accumulate=accumulate, retain=retain)
+            gradients = super().backward(
+                d_outputs, d_output_h, d_output_c, out=out, accumulate=accumulate, retain=retain
+            )
         finally:
             self._names = before
-        return LayerGradients(found.input, found.input_h, found.input_c, found.params)
+        return LayerGradients(*(getattr(gradients, field.name) for field in dataclasses.fields(gradients)))
 
 
 class _Layer(Protocol):
@@ -114,19 +115,10 @@ class LayerGraph(Graph):
     Write into `inputs` and `initial_state`, call `replay`, read `outputs` and `states`. States are always tuples.
     """
 
-    _layer: _Layer | None = None
-
-    @classmethod
-    def of(cls, graph: Graph, layer: _Layer) -> Self:
-        """Return an op's graph as this layer's; `layer.capture` calls this.
-
-        Args:
-            graph: a graph that captured the layer's weights.
-            layer: the layer that owns the weights.
-        """
-        own = cls(graph._native, graph._schedule, graph._kind, graph.params, graph._check)  # noqa: SLF001
-        own._layer = layer
-        return own
+    def __init__(self, graph: Graph, layer: _Layer) -> None:
+        """Take over an op's graph, which captured the weights of `layer`."""
+        vars(self).update(vars(graph))
+        self._layer = layer
 
     @property
     def inputs(self) -> Any:
@@ -141,12 +133,12 @@ class LayerGraph(Graph):
     @property
     def initial_state(self) -> tuple[Any, ...]:
         """The arrays to write the initial states into: (h, c) for the LSTM, (h,) for the others."""
-        return _states(self.hx, self.cx)
+        return _tuple(self.hx, self.cx)
 
     @property
     def states(self) -> tuple[Any, ...]:
         """The arrays that each replay writes the final states into: (h, c) or (h,)."""
-        return _states(self.hy, self.cy)
+        return _tuple(self.hy, self.cy)
 
     def replay(self, *, sequence_lengths: Any = None) -> None:
         """Run the captured call on the current stream, with the layer's present weights.
@@ -158,10 +150,10 @@ class LayerGraph(Graph):
             CaptureError: other sequence lengths, or the layer's weights are in another array (it was moved or cast).
             StateError: the dropout state was set after the capture.
         """
-        if self._layer is not None and self._layer.params is not self.params:
+        if self._layer.params is not self.params:
             raise CaptureError("the layer's weights are in another buffer than the captured one: capture it again")
         super().replay(sequence_lengths=sequence_lengths)
 
 
-def _states(h: Any, c: Any | None) -> tuple[Any, ...]:
+def _tuple(h: Any, c: Any | None) -> tuple[Any, ...]:
     return (h,) if c is None else (h, c)

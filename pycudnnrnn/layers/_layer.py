@@ -26,16 +26,18 @@ from pycudnnrnn._tf1.arguments import (
     InitializerLike,
     check_initializer,
     check_words,
+    h_and_c,
     initial_value,
     layer_dtype,
     layer_shape,
 )
 from pycudnnrnn._tf1.layer import TF1Layer
+from pycudnnrnn._tf1.variable import OPAQUE_KERNEL
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward, LayerGraph
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
+from pycudnnrnn.ops import Stream
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from pycudnnrnn.schedule import Lengths
 from pycudnnrnn.spec import (
@@ -55,9 +57,6 @@ if TYPE_CHECKING:
     from pycudnnrnn.convert import Canonical
 
 Array = npt.NDArray[Any]
-
-OPAQUE_KERNEL = "opaque_kernel"
-"""TF's name of the buffer, within the layer's scope."""
 
 
 def check_canonical(canonical: Any) -> Canonical:
@@ -495,7 +494,7 @@ class RNNLayer(TF1Layer):
             ((10, 4, 3), True)
         """
         kind = _arrays.kind_of("inputs", inputs)
-        states = self._states(initial_state)
+        states = h_and_c(initial_state, self._spec)
         with self._alone_until_built():
             if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
                 raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
@@ -603,9 +602,7 @@ class RNNLayer(TF1Layer):
         if type(self).call is not RNNLayer.call:
             expected = "a class that does not change call: a stream runs the RNN alone, so stream layer.op"
             raise ArgumentTypeError("layer", expected, type(self))
-        check_forward_only(self.direction)
-        self._states(initial_state)
-        return Stream(self._model, type(self).__name__, initial_state)
+        return Stream(self._model, type(self).__name__, initial_state, self._spec)
 
     def _model(self, inputs: Any) -> tuple[ops.CudnnRNN, Any]:
         """Return the model of a stream; the first inputs build it."""
@@ -649,10 +646,7 @@ class RNNLayer(TF1Layer):
         plan = self.op.prepare(
             T, B, is_training=training, sequence_lengths=sequence_lengths, time_major=time_major, device=self._device
         )
-        return LayerGraph.of(plan.capture(self.params, carry_state=carry_state), self)
-
-    def _states(self, initial_state: Any) -> tuple[Any, Any]:
-        return h_and_c(initial_state, self._spec)
+        return LayerGraph(plan.capture(self.params, carry_state=carry_state), self)
 
     # --- copies -------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from pycudnnrnn.ops._functional import (
 from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.ops._op import CudnnRNN
 from pycudnnrnn.ops._plan import Plan
+from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.schedule import Lengths
 from pycudnnrnn.spec import (
     AlgorithmLike,
@@ -58,6 +59,7 @@ __all__ = [
     "Graph",
     "Memory",
     "Plan",
+    "Stream",
     "algorithm_choices",
     "cudnn_gru",
     "cudnn_lstm",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
-from pycudnnrnn._checks import check_bool, with_hints
+from pycudnnrnn._checks import Names, check_bool, with_hints
 from pycudnnrnn.engines import Engine, Reserve, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.ops._take import Taker, take_params
@@ -48,18 +48,6 @@ class Gradients(Generic[ArrayT]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shapes(self, self._shown)}>"
-
-
-class Names(NamedTuple):
-    """The names by which error texts call the arguments of a forward and its backward."""
-
-    x: str = "input_data"
-    hx: str = "input_h"
-    cx: str = "input_c"
-    training: str = "is_training"
-    dy: str = "d_output"
-    dhy: str = "d_output_h"
-    dcy: str = "d_output_c"
 
 
 OP_NAMES: Final = Names()

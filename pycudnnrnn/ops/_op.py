@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import check_bool, check_int
+from pycudnnrnn._checks import Names, check_bool, check_int
 from pycudnnrnn._messages import warn
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.canonical import from_canonical, to_canonical
@@ -22,9 +22,9 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops import _chunks
 from pycudnnrnn.ops._dropout import Dropouts
-from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward, Names
+from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward
 from pycudnnrnn.ops._plan import Plan
-from pycudnnrnn.ops._stream import Stream, check_forward_only, h_and_c
+from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.ops._take import Taker, take_params
 from pycudnnrnn.passes import INPUTS, CallConfig, slots
 from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
@@ -508,10 +508,7 @@ class CudnnRNN:
             >>> [stream(np.ones((4, 3), "float32")).shape for _ in range(3)]
             [(4, 8), (4, 8), (4, 8)]
         """
-        check_forward_only(self.spec.direction)
-        h_and_c(initial_state, self.spec)  # raises for wrong states before the first piece
-
-        return Stream(functools.partial(_model, self, params), f"ops.{type(self).__name__}", initial_state)
+        return Stream(functools.partial(_model, self, params), f"ops.{type(self).__name__}", initial_state, self.spec)
 
     def run(
         self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
 from pycudnnrnn._recent import Recent
+from pycudnnrnn._tf1.arguments import h_and_c
 from pycudnnrnn.engines import Engine, engine_for, on_callers_stream
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._forward import shapes
 from pycudnnrnn.ops._take import Taker
 from pycudnnrnn.passes import FORWARD, CallConfig, Slot, slots
@@ -24,26 +25,6 @@ PIECES_MAX: Final = 8
 """Most sizes of pieces for which calls are prepared, those used last."""
 
 States = tuple[Any, ...]
-
-
-def check_forward_only(direction: Direction) -> None:
-    """Raise an error for a direction that starts at the end of the input."""
-    if direction is not Direction.UNIDIRECTIONAL:
-        expected = "'unidirectional': a backward direction starts at the end of the input"
-        raise ArgumentError("direction", expected, repr(str(direction)))
-
-
-def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
-    """Return h and c of a caller's states: the tuple (h, c), or (h,) of a cell without c; None for zeros."""
-    if states is None:
-        return None, None
-    count, wanted = (2, "(h, c)") if spec.has_cell_state else (1, "(h,)")
-    if not isinstance(states, tuple):
-        text = f"Invalid initial_state type: {type(states)}, expecting tuple {wanted}."
-        raise ArgumentTypeError("initial_state", f"a tuple {wanted}", type(states), text=text)
-    if len(states) != count:
-        raise ArgumentError("initial_state", f"a tuple {wanted}", f"a tuple of {len(states)}")
-    return states[0], states[1] if count == 2 else None
 
 
 class _Piece(NamedTuple):
@@ -79,8 +60,14 @@ class Stream:
     first call, as a `Plan` does. A copy of a stream continues from the same states, and so does one from a pickle.
     """
 
-    def __init__(self, model: Callable[[Any], tuple[CudnnRNN, Any]], what: str, initial_state: Any) -> None:
+    def __init__(
+        self, model: Callable[[Any], tuple[CudnnRNN, Any]], what: str, initial_state: Any, spec: RNNSpec
+    ) -> None:
         """`model` returns the op and the params for an input. It can be copied and pickled."""
+        if spec.direction is not Direction.UNIDIRECTIONAL:
+            expected = "'unidirectional': a backward direction starts at the end of the input"
+            raise ArgumentError("direction", expected, repr(str(spec.direction)))
+        h_and_c(initial_state, spec)  # raises for wrong states before the first piece
         initial = _copied(initial_state)  # the caller may use its arrays for something else
         self.__setstate__({"_model": model, "_what": what, "_initial": initial, "_start": initial})
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from pycudnnrnn import _assignment
 from pycudnnrnn._checks import check_text
-from pycudnnrnn._tf1.tensors import look_up, tf_tensors
+from pycudnnrnn._tf1.tensors import from_tf, look_up, tf_tensors, to_tf
+from pycudnnrnn._tf1.variable import host_of, value_of
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import arithmetic_layout
@@ -27,9 +28,9 @@ from pycudnnrnn.saveable._format_converters import (
     CudnnParamsFormatConverterLSTM,
     CudnnParamsFormatConverterRelu,
     CudnnParamsFormatConverterTanh,
-    host_of,
-    moved_to,
-    value_of,
+    canonical_of,
+    op_of,
+    params_assignment,
 )
 from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, RNNMode, RNNSpec, parse_dtype
 
@@ -58,13 +59,6 @@ class SaveSpec(NamedTuple):
 
     name: str
     tensor: Array
-
-
-class _Described(NamedTuple):
-    """A buffer with the whole spec of its RNN. TF's arguments are only a part of it: they lack the algorithm."""
-
-    opaque_params: Any
-    spec: RNNSpec
 
 
 class Saveable:
@@ -183,21 +177,21 @@ class CudnnOpaqueParamsSaveable(Saveable):
         mode = getattr(self, "_mode", None)
         if mode is None:
             raise ArgumentTypeError("class", "one of the four saveables, each of one rnn_mode", type(self).__name__)
+        dtype = value_of(opaque_params).dtype
+        spec = RNNSpec(
+            mode, num_layers, num_units, input_size, input_mode, direction, dtype, num_proj=num_proj,
+            bias_mode=bias_mode,
+        )  # fmt: skip
+        self._setup(opaque_params, spec, scope, name)
+
+    def _setup(self, opaque_params: Any, spec: RNNSpec, scope: Any, name: str) -> None:
         scope = getattr(scope, "name", scope)  # TF's VariableScope has a name
         if scope is not None and not isinstance(scope, str):
             raise ArgumentTypeError("scope", "a string or None", type(scope))
         self.name = check_text("name", name)
         self.scope = scope or ""
-        if isinstance(opaque_params, _Described):
-            self._opaque, spec = opaque_params
-        else:
-            self._opaque = opaque_params
-            spec = RNNSpec(
-                mode, num_layers, num_units, input_size, input_mode, direction,
-                value_of(opaque_params).dtype, num_proj=num_proj, bias_mode=bias_mode,
-            )  # fmt: skip
-        self._converter = CudnnParamsFormatConverter.of(spec)
-        self._converter.check(self._opaque)
+        self._opaque, self._spec = opaque_params, spec
+        canonical_of(spec, value_of(opaque_params))  # raises for a buffer of another size
 
     @staticmethod
     def of(opaque_params: Any, spec: RNNSpec, scope: str | None, name: str) -> CudnnOpaqueParamsSaveable:
@@ -215,21 +209,20 @@ class CudnnOpaqueParamsSaveable(Saveable):
         Raises:
             ArgumentError: a buffer of another size than the RNN needs.
         """
-        return _SAVEABLES[spec.mode](
-            _Described(opaque_params, spec), spec.num_layers, spec.num_units, spec.input_size, spec.input_mode,
-            spec.direction, scope, name, num_proj=spec.num_proj, bias_mode=spec.bias_mode,
-        )  # fmt: skip
+        saveable = object.__new__(_SAVEABLES[spec.mode])
+        saveable._setup(opaque_params, spec, scope, name)
+        return saveable
 
     @property
     def spec(self) -> RNNSpec:
         """The description of the RNN, in the dtype that the buffer has now."""
-        spec, dtype = self._converter.spec, parse_dtype("dtype", value_of(self._opaque).dtype)
-        return spec if dtype is spec.dtype else spec.replace(dtype=dtype)
+        dtype = parse_dtype("dtype", value_of(self._opaque).dtype)
+        return self._spec if dtype is self._spec.dtype else self._spec.replace(dtype=dtype)
 
     @property
     def format_converter(self) -> CudnnParamsFormatConverter:
         """The converter between the buffer and the tensors."""
-        return self._converter
+        return CudnnParamsFormatConverter.of(self._spec)
 
     @property
     def op(self) -> SaveSpec:
@@ -238,8 +231,8 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     def tensors(self) -> dict[str, Array]:
         """Return a dict of every tensor by its full name, in the order of `specs`."""
-        prefix = self.prefix
-        return {prefix + name: tensor for name, tensor in self._converter.named(self._opaque).items()}
+        named = to_tf(self._spec, *canonical_of(self._spec, value_of(self._opaque)))
+        return {self.prefix + name: tensor for name, tensor in named.items()}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every tensor by its full name."""
@@ -256,7 +249,12 @@ class CudnnOpaqueParamsSaveable(Saveable):
         else:
             named = self._by_order(list(restored_tensors))
         arrays = {name: host_of(name, array) for name, array in named.items()}
-        return self._converter.writing(arrays, value_of(self._opaque))
+        return self._assignment(*from_tf(self._spec, arrays, self.spec.dtype.numpy))
+
+    def _assignment(self, weights: list[Array], biases: list[Array]) -> Callable[[], None]:
+        opaque = value_of(self._opaque)
+        to_params = op_of(self._spec, opaque.dtype).canonical_to_params
+        return params_assignment("opaque_params", opaque, to_params, weights, biases)
 
     def restore_opaque(self, opaque_kernel: Any) -> Any:
         """Write a raw `opaque_kernel` of a TF checkpoint into the buffer, and return the buffer.
@@ -278,10 +276,8 @@ class CudnnOpaqueParamsSaveable(Saveable):
         kernel = host_of("opaque_kernel", opaque_kernel)
         if kernel.shape != (layout.size,):
             raise ArgumentError("opaque_kernel", f"{(layout.size,)}, the dense order", kernel.shape, aspect="shape")
-        weights, biases = to_canonical(kernel, layout)
-        opaque = value_of(self._opaque)
-        self._converter._writing([*weights, *biases], opaque)()  # noqa: SLF001
-        return opaque
+        self._assignment(*to_canonical(kernel, layout))()
+        return value_of(self._opaque)
 
     def _by_order(self, given: list[Any]) -> dict[str, Any]:
         names = [tensor.name for tensor in tf_tensors(self.spec)]
@@ -621,6 +617,4 @@ class RNNParamsSaveable(Saveable):
         arrays = [host_of("restored_tensors", array) for array in restored_tensors]
         for array in arrays:
             _assignment.check_real_dtype("restored_tensors", array)
-        given = moved_to(opaque, arrays)
-        params = self._to_params(given[:count], given[count:])
-        return _assignment.assignment("param_variables", opaque, host_of("params", params))
+        return params_assignment("param_variables", opaque, self._to_params, arrays[:count], arrays[count:])

@@ -5,7 +5,7 @@ Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.13 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _assignment, ops
 from pycudnnrnn._checks import check_word
-from pycudnnrnn._tf1.tensors import from_tf, tf_tensors, to_tf
-from pycudnnrnn._tf1.variable import Variable
-from pycudnnrnn.engines import engine_for, on_callers_stream
+from pycudnnrnn._tf1.tensors import TensorKind, from_tf, tf_tensors, to_tf
+from pycudnnrnn._tf1.variable import host_of, value_of
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, ModeLike, RNNMode, RNNSpec, parse_dtype
 
@@ -92,11 +92,8 @@ class CudnnParamsFormatConverter:
         Returns:
             A converter of the subclass for the spec's mode.
         """
-        converter = _CONVERTERS[spec.mode](
-            spec.num_layers, spec.num_units, spec.input_size, spec.input_mode, spec.direction,
-            num_proj=spec.num_proj, bias_mode=spec.bias_mode,
-        )  # fmt: skip
-        converter._spec = spec  # noqa: SLF001  TF's arguments lack a part of it: the algorithm
+        converter = object.__new__(_CONVERTERS[spec.mode])
+        converter._spec = spec
         return converter
 
     @property
@@ -117,9 +114,9 @@ class CudnnParamsFormatConverter:
         Raises:
             ArgumentError: a buffer of another size than the RNN needs.
         """
-        named = self.named(opaque)
-        lists = self._lists(named)
-        return lists if self._spec.num_proj else lists[:2]
+        named = to_tf(self._spec, *self._opaque_to_cu_canonical(opaque))
+        kinds: tuple[TensorKind, ...] = ("weight", "bias", "projection") if self._spec.num_proj else ("weight", "bias")
+        return tuple([named[t.name] for t in tf_tensors(self._spec) if t.kind == kind] for kind in kinds)
 
     def tf_canonical_to_opaque(self, tf_canonicals: Sequence[Any], weights_proj: Sequence[Any] | None = None) -> Array:
         """Merge TF's tensors into a new buffer. Each bias is halved, as in TF, except those of a GRU's candidate.
@@ -136,117 +133,29 @@ class CudnnParamsFormatConverter:
         """
         tensors = [t for t in tf_tensors(self._spec) if t.kind in {"weight", "bias"}]
         projections = [t for t in tf_tensors(self._spec) if t.kind == "projection"]
-        given = {f"tf_canonicals[{i}]": array for i, array in enumerate(tf_canonicals)}
-        if len(given) != len(tensors):
-            raise ArgumentError("tf_canonicals", f"{len(tensors)} arrays", f"{len(given)} arrays")
-        if len(weights_proj or ()) != len(projections):
-            raise ArgumentError("weights_proj", f"{len(projections)} arrays", f"{len(weights_proj or ())} arrays")
-        given |= {f"weights_proj[{i}]": array for i, array in enumerate(weights_proj or ())}
-        arrays = {name: host_of(name, array) for name, array in given.items()}
+        arrays: dict[str, Array] = {}
+        lists = ("tf_canonicals", tensors, tf_canonicals), ("weights_proj", projections, weights_proj or ())
+        for name, expected, values in lists:
+            if len(values) != len(expected):
+                raise ArgumentError(name, f"{len(expected)} arrays", f"{len(values)} arrays")
+            arrays |= {f"{name}[{i}]": host_of(f"{name}[{i}]", array) for i, array in enumerate(values)}
         first = arrays["tf_canonicals[0]"].dtype
         for name, array in arrays.items():
             if array.dtype.name != first.name:
                 raise ArgumentError(name, f"{first}, as tf_canonicals[0] has", array.dtype, aspect="dtype")
         named = {t.name: array for t, array in zip([*tensors, *projections], arrays.values(), strict=True)}
-        opaque: Array = self.opaque(named)
-        return opaque
-
-    def named(self, opaque: Any) -> dict[str, Array]:
-        """Split a buffer into named tensors, including both biases of each gate.
-
-        Args:
-            opaque: the params buffer: an array of any library, or a `Variable`.
-
-        Returns:
-            NumPy arrays by their names without scope.
-
-        Raises:
-            ArgumentError: a buffer of another size than the RNN needs.
-        """
-        return to_tf(self._spec, *self._opaque_to_cu_canonical(opaque))
-
-    def opaque(self, named: Mapping[str, Array], out: Any = None) -> Any:
-        """Merge named tensors into a buffer: the inverse of `named`.
-
-        Args:
-            named: arrays by their names without scope. The pair of a gate's biases is used if it is there and its sum
-                equals the bias; otherwise the bias is halved.
-            out: the params buffer to write into. Default: None, a new NumPy buffer.
-
-        Returns:
-            The buffer: `out`, or the new one.
-
-        Raises:
-            ArgumentError: a missing array, a wrong shape, several dtypes, or an `out` that cannot hold the tensors.
-        """
-        if out is not None:
-            self.writing(named, out)()
-            return out
         weights, biases = from_tf(self._spec, named)
         return self._cu_canonical_to_opaque([*weights, *biases])
 
-    def writing(self, named: Mapping[str, Array], opaque: Any) -> Callable[[], None]:
-        """Check named tensors, and return a function that writes them: `opaque` with `out`, in two steps.
-
-        Args:
-            named: arrays by their names without scope, as in `opaque`.
-            opaque: the params buffer to write into: an array of NumPy, CuPy or torch.
-
-        Returns:
-            A function without arguments that writes the tensors into the buffer and does not fail.
-
-        Raises:
-            ArgumentError: a missing array, a wrong shape, or a buffer that cannot hold the tensors.
-        """
-        weights, biases = from_tf(self._spec, named, parse_dtype("dtype", value_of(opaque).dtype).numpy)
-        return self._writing([*weights, *biases], opaque)
-
-    def check(self, opaque: Any) -> None:
-        """Check that a buffer can hold this RNN's params. Nothing is copied.
-
-        Args:
-            opaque: the params buffer: an array of any library, or a `Variable`.
-
-        Raises:
-            ArgumentError: a buffer of another size than the RNN needs.
-        """
-        opaque = value_of(opaque)
-        self._op(opaque.dtype).params_to_canonical(opaque, copy=False)
-
-    def _lists(self, named: Mapping[str, Array]) -> tuple[list[Array], list[Array], list[Array]]:
-        found: dict[str, list[Array]] = {"weight": [], "bias": [], "projection": [], "pair": []}
-        for tensor in tf_tensors(self._spec):
-            found[tensor.kind].append(named[tensor.name])
-        return found["weight"], found["bias"], found["projection"]
-
-    def _op(self, dtype: Any) -> ops.CudnnRNN:
-        return ops.from_spec(self._spec.replace(dtype=parse_dtype("dtype", dtype), dropout=0.0))
-
     def _opaque_to_cu_canonical(self, opaque: Any) -> tuple[list[Array], list[Array]]:
-        opaque = value_of(opaque)
-        weights, biases = self._op(opaque.dtype).params_to_canonical(opaque, copy=False)
-        return [host_of("opaque", array) for array in weights], [host_of("opaque", array) for array in biases]
+        return canonical_of(self._spec, value_of(opaque))
 
-    def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array]) -> Any:
-        op = self._op(cu_canonicals[0].dtype)
+    def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array]) -> Array:
+        op = op_of(self._spec, cu_canonicals[0].dtype)
         count = len(op.layout().weights)
-        given = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in cu_canonicals]
-        return op.canonical_to_params(given[:count], given[count:])
-
-    def _writing(self, cu_canonicals: Sequence[Array], opaque: Any) -> Callable[[], None]:
-        kind, target = _arrays.kind_of("opaque_params", opaque), writable(opaque)
-        engine, given = engine_for(kind.device), moved_to(opaque, cu_canonicals)
-        op = self._op(target.dtype)
-        count = len(op.layout().weights)
-        made = op.canonical_to_params(given[:count], given[count:])  # a new buffer: `opaque` changes in one copy
-        if made.shape != target.shape:
-            raise ArgumentError("opaque_params", f"{made.shape}", target.shape, aspect="shape")
-
-        def write() -> None:
-            with on_callers_stream(engine, kind.library, frozenset({kind.library, "cupy"})):
-                target[...] = made
-
-        return write
+        arrays = [array.astype(op.dtype.numpy, copy=False) for array in cu_canonicals]  # in native byte order
+        opaque: Array = op.canonical_to_params(arrays[:count], arrays[count:])
+        return opaque
 
 
 class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
@@ -400,30 +309,23 @@ _CONVERTERS: dict[RNNMode, type[CudnnParamsFormatConverter]] = {
 }
 
 
-def value_of(array: Any, name: str = "opaque_params") -> Any:
-    """Return the array of a variable, or any other array as it is, after a check that it is one."""
-    array = array.value if isinstance(array, Variable) else array
-    _arrays.kind_of(name, array)
-    return array
+def op_of(spec: RNNSpec, dtype: Any) -> ops.CudnnRNN:
+    """Return the op of a buffer's RNN, whose dtype is the buffer's."""
+    return ops.from_spec(spec.replace(dtype=parse_dtype("dtype", dtype), dropout=0.0))
 
 
-def writable(opaque: Any) -> Any:
-    """Return the engine's array over a buffer's memory, after checking that it can be written to."""
-    kind = _arrays.kind_of("opaque_params", opaque)
-    target = _arrays.to_engine("opaque_params", opaque, kind.device, engine_for(kind.device).xp)
-    _assignment.check_assignable("opaque_params", opaque, target)
-    return target
+def canonical_of(spec: RNNSpec, opaque: Any) -> tuple[list[Array], list[Array]]:
+    """Return the canonical weights and biases of a buffer as NumPy arrays."""
+    lists = op_of(spec, opaque.dtype).params_to_canonical(opaque, copy=False)
+    weights, biases = ([host_of("opaque", array) for array in arrays] for arrays in lists)
+    return weights, biases
 
 
-def moved_to(opaque: Any, arrays: Sequence[Array]) -> list[Any]:
-    """Return NumPy arrays in a buffer's dtype and on its device, whose layout they are joined in."""
-    engine = engine_for(_arrays.kind_of("opaque_params", opaque).device)
-    dtype = parse_dtype("dtype", opaque.dtype).numpy
+def params_assignment(
+    name: str, opaque: Any, canonical_to_params: Callable[..., Any], weights: Sequence[Any], biases: Sequence[Any]
+) -> Callable[[], None]:
+    """Return a function that writes canonical arrays into a buffer, joined on its device, whose layout they get."""
+    engine, dtype = engine_for(_arrays.kind_of(name, opaque).device), parse_dtype("dtype", opaque.dtype).numpy
     with engine.active():
-        return [_arrays.move(np.asarray(array, dtype), engine.xp) for array in arrays]
-
-
-def host_of(name: str, array: Any) -> Array:
-    """Return the NumPy array over an array's memory."""
-    host: Array = _arrays.to_host(name, array.value if isinstance(array, Variable) else array)
-    return host
+        lists = [[_arrays.move(np.asarray(a, dtype), engine.xp) for a in arrays] for arrays in (weights, biases)]
+    return _assignment.assignment(name, opaque, host_of(name, canonical_to_params(*lists)))
