@@ -1,15 +1,17 @@
-"""The GPU report inside eight minutes: `python -m benchmarks.gpu` (or `make bench-gpu`).
+"""The GPU report inside eight minutes: `python -m benchmarks.gpu`.
 
 Wherever it ends, what came before has told the most: a row of each group, then a second of each, and so on. What is not
-reached in time is listed as not run. `--grid` times each algorithm on each cell, H and B instead.
+reached in time is listed as not run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,9 +21,9 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import PycudnnrnnError
 
 from . import report
-from .adapters import COMPETITORS
+from .adapters import COMPETITORS, raw_cudnn
 from .hosts import Host, Local, Remote
-from .problems import PASSES, Problem, Row, rows_of
+from .problems import Problem, Row, rows_of
 from .results_files import FOLDER
 from .runner import Part, Settings, measure
 
@@ -41,21 +43,23 @@ SOMETIMES = ("eager", "raw-graph", "torch-graph", "jax", "jax-ours")
 APART = ("auto", "jax", "jax-ours", *COMPILED, *(name for name in ALGORITHMS if name != "standard"))
 """Who runs in a process of its own: kernels that may wait for each other for ever, and who wants the whole memory."""
 
-ANSWER_WITHIN_S = 60.0
-"""After that a kernel is taken to wait for itself; its process is ended, and the next row gets another."""
+ANSWER_WITHIN_S = 20.0
+"""After that a kernel is taken to wait for itself: its process is ended, and its competitor has no other row."""
+
+EVERYONE = (*OURS, *PEERS, *ALGORITHMS, *COMPILED)
 
 Plan = list[tuple[Row, list[str]]]
 """Rows, each with who runs it."""
 
 
-def plan() -> Plan:
-    """Return every row of the report: one row of each group, then a second of each, and so on."""
+def plan(competitors: Sequence[str] = ()) -> Plan:
+    """Return every row of the report, for these competitors or all: one row of each group, then a second of each."""
 
     def rows(group: str, *dtypes: str) -> list[Row]:
         return rows_of([group], lambda row: row.dtype in dtypes)
 
     anchor = [row for row in rows_of(["flashrnn"]) if (row.problem.B, row.problem.T) == (16, 1024)]
-    return breadth_first([
+    order = breadth_first([
         (rows("stream", "float16"), (*OURS, *PEERS)),
         (rows("db10-lin", "float16", "tf32"), (*OURS, *PEERS)),
         (anchor, (*OURS, "torch", "torch-ours", "raw")),
@@ -65,12 +69,8 @@ def plan() -> Plan:
         (rows("kinds", "float16"), ("plan", "auto", "torch", "torch-ours")),
         (rows("stream", "float32"), ("plan", "graph", "torch", "torch-graph")),
     ]) + breadth_first([(rows_of(["holes"]), COMPILED)])  # fmt: skip
-
-
-def grid() -> Plan:
-    """Return every algorithm on a grid of sizes, with what torch would choose there: inference before training."""
-    parts = [rows_of(["grid"], lambda row, which=which: row.which == which) for which in PASSES]
-    return [entry for names in (ALGORITHMS, COMPILED) for rows in parts for entry in breadth_first([(rows, names)])]
+    chosen = [(row, [name for name in names if not competitors or name in competitors]) for row, names in order]
+    return [entry for entry in chosen if entry[1]]
 
 
 def breadth_first(parts: list[tuple[list[Row], Sequence[str]]]) -> Plan:
@@ -100,25 +100,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sample", type=float, default=0.06, help="seconds of one round of one competitor")
     parser.add_argument("--out", type=Path, default=FOLDER, help="results file, or a folder for it")
-    parser.add_argument("--grid", action="store_true", help="each algorithm on a grid of sizes, and nothing else")
+    parser.add_argument("--competitors", nargs="+", default=[], choices=EVERYONE, metavar="NAME", help="these alone")
     options = parser.parse_args()
     try:
         engine_for("cuda")
     except PycudnnrnnError as error:
-        sys.exit(f"bench-gpu needs an NVIDIA GPU, CuPy and cuDNN 9, and writes nothing without them: {error}")
-    apart = (*ALGORITHMS, *COMPILED) if options.grid else APART
+        sys.exit(f"benchmarks.gpu needs an NVIDIA GPU, CuPy and cuDNN 9, and writes nothing without them: {error}")
     hosts: dict[str, Host] = {
-        name: Remote(name, None, ANSWER_WITHIN_S) if name in apart else Local(name)
+        name: Remote(name, None, ANSWER_WITHIN_S) if name in APART else Local(name)
         for name in COMPETITORS
         if COMPETITORS[name].device == "cuda"
     }
-    order = grid() if options.grid else plan()
+    order = plan(options.competitors)
     parts = [Part([row], [(name, None, hosts[name]) for name in names]) for row, names in order]
+    threading.Thread(target=_build, daemon=True).start()  # while the processes of the others start
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what ends a run early leaves a whole report
     settings = Settings(options.rounds, options.sample, options.seconds, options.rows)
     results = measure(parts, settings, options.out, Console(stderr=True))
-    ours = "rule" if options.grid else "plan"
-    print(report.comparison(results.rows, ours), report.without(results.rows), sep="\n\n")
+    print(report.comparison(results.rows, "plan"), report.without(results.rows), sep="\n\n")
+
+
+def _build() -> None:
+    """Build the C++ program; its rows say why if it cannot be built."""
+    with contextlib.suppress(Exception):
+        raw_cudnn.program()
 
 
 if __name__ == "__main__":

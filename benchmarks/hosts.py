@@ -18,10 +18,11 @@ from .problems import Row
 from .timing import Sample
 
 ANSWER_WITHIN_S: Final = 600.0
-"""How long a process may take over one question before it is given up."""
+"""How long a process may take over one question. One that takes longer has hung, and is not asked again in this run:
+its next hang would take the time of many rows."""
 
-UNANSWERED: Final = 2
-"""So many questions without an answer end a competitor for the rest of the run: each takes as long as many rows."""
+START_WITHIN_S: Final = 120.0
+"""How long a process may take to start and to report its versions: on a new machine it reads 2 GB of libraries."""
 
 SETTLE_S: Final = 0.03
 """Pause before a sample: the thread pools of the process that ran before spin for a while after their last work. On a
@@ -96,7 +97,7 @@ class Remote:
     def __init__(self, name: str, threads: int | None, answer_within_s: float = ANSWER_WITHIN_S) -> None:
         self._name, self._threads, self._answer_within_s = name, threads, answer_within_s
         self._pool: ProcessPoolExecutor | None = None
-        self._unanswered = 0
+        self._hung = False
 
     def start(self) -> None:
         """Start the process, and wait for nothing: while it imports what it needs, others do."""
@@ -109,7 +110,7 @@ class Remote:
         self._pool = pool
 
     def versions(self) -> Any:
-        return self._ask("versions")
+        return self._ask("versions", within_s=max(START_WITHIN_S, self._answer_within_s))
 
     def results(self, row: Row) -> Any:
         return self._ask("results", row)
@@ -131,19 +132,20 @@ class Remote:
             self._process.kill()
             self._pool = None
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        if self._unanswered == UNANSWERED:
-            raise NotRun(f"not asked again: {UNANSWERED} times no answer within {self._answer_within_s:g} s")
+    def _ask(self, method: str, *arguments: Any, within_s: float | None = None) -> Any:
+        within_s = within_s or self._answer_within_s
+        if self._hung:
+            raise NotRun(f"not asked again: it hung for {self._answer_within_s:g} s")
         if self._pool is None:
             self.start()
         assert self._pool is not None
         try:
-            return self._pool.submit(_answer, method, arguments).result(self._answer_within_s)
+            return self._pool.submit(_answer, method, arguments).result(within_s)
         except TimeoutError as error:
-            self._unanswered += 1
+            self._hung = True
             self._process.kill()
             self.close()
-            raise Failed(f"{method}: no answer within {self._answer_within_s:g} s") from error
+            raise Failed(f"{method}: no answer within {within_s:g} s") from error
         except BrokenProcessPool as error:
             self._pool.shutdown()  # its thread collects the exit code; two who collect it may both come away without
             self.close()

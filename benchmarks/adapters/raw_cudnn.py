@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from pycudnnrnn import libcudnn, ops
+from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import EngineError
+from pycudnnrnn.layout import arithmetic_layout
 
 from ..data import Array, Data, flat, results_of, spec_of
 from ..problems import Problem
@@ -25,6 +29,8 @@ from . import NotRun, Prepared
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
+FOLDER = Path(__file__).parents[2] / "build" / "raw_cudnn"
+"""Where the program is kept from run to run."""
 
 
 def versions() -> dict[str, Any]:
@@ -38,11 +44,13 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         raise NotRun("written for padded arrays")
     if problem.lengths != "full" and option == "graph":
         raise NotRun("written for full batches in a graph")
-    server = _server(option)
     spec = spec_of(problem, dtype)
+    server = _server(option)
     with tempfile.TemporaryDirectory(prefix="raw-cudnn-") as folder:
         _write(Path(folder), spec, data)
         figures = server.ask(f"prepare --data {folder} {_options(spec, problem, which, option, data)}")
+        if engine_for("cuda").layout(spec) != arithmetic_layout(spec):
+            raise NotRun("cuDNN has another layout of the weights here than the program's data")
         found = _read(Path(folder), spec, problem, which)
     return RawPrepared(
         lambda: None,
@@ -150,9 +158,8 @@ def _server(_option: str) -> Server:  # one holds one RNN
     return Server(program())
 
 
-@functools.cache
 def program() -> Path:
-    """Build the program against the libcudnn that the package uses, once per process.
+    """Build the program against the libcudnn that the package uses, unless an earlier run has built it.
 
     Raises:
         NotRun: no compiler, no headers, or no library here.
@@ -161,7 +168,14 @@ def program() -> Path:
         library = Path(libcudnn.load().path)
     except EngineError as error:
         raise NotRun(str(error).partition("\n")[0]) from error
-    return build(library, Path(tempfile.mkdtemp(prefix="raw-cudnn-build-")))
+    built_from = f"{library} {library.stat().st_mtime_ns} {SOURCE.read_text(encoding='utf-8')}"
+    target = FOLDER / hashlib.sha256(built_from.encode()).hexdigest()[:16] / "raw_cudnn"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_suffix(".lock")):  # a run begins to build beside the start of its processes
+        if not target.exists():
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                build(library, Path(folder)).replace(target)
+    return target
 
 
 def build(library: Path, folder: Path) -> Path:

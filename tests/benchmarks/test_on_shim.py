@@ -1,5 +1,6 @@
 """Our CUDA competitors and the C++ program run from end to end on the shim: call discipline, and nothing of a GPU."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import data, goals, gpu
-from benchmarks.adapters import ours_cuda, raw_cudnn
+from benchmarks.adapters import NotRun, ours_cuda, raw_cudnn
 from benchmarks.hosts import Local
 from benchmarks.problems import GROUPS, rows_of
 from benchmarks.results_files import load
@@ -72,7 +73,7 @@ def test_ours_takes_the_groups_that_are_out_of_the_ordinary(name, played):
 
 def test_the_gpu_report_refuses_without_a_gpu_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path / "out.jsonl")])
-    with pytest.raises(SystemExit, match="bench-gpu needs an NVIDIA GPU"):
+    with pytest.raises(SystemExit, match=r"benchmarks\.gpu needs an NVIDIA GPU"):
         gpu.main()
     assert not list(tmp_path.iterdir())
 
@@ -91,6 +92,7 @@ def test_the_plan_has_every_group_and_peer_that_a_comparison_needs_and_no_row_tw
     stream = [set(names) for row, names in order if row.group == "stream" and row.dtype == "float16"]
     assert [bool({"eager", "torch-graph", "raw-graph", "jax"} & names) for names in stream[:4]] == [1, 0, 0, 1]
     assert order[2][0].problem.name == goals.FLASH, "P1"
+    assert gpu.plan(["raw"]) == [(row, ["raw"]) for row, names in order if "raw" in names]
 
 
 def test_a_report_that_sigterm_ends_lists_every_row_that_it_was_asked_for(tmp_path, monkeypatch, capsys):
@@ -220,3 +222,30 @@ def test_the_cpp_program_is_built_against_the_library_that_the_package_uses(tmp_
     found = json.loads(done.stdout)
     assert (found["cell"], found["units"], found["cudnn_loaded"]) == ("gru", 7, 92800)
     assert Path(found["linked"]) == CUDNN / "lib" / "libcudnn.so.9"
+
+
+@pytest.mark.long
+def test_the_cpp_program_is_built_once_for_a_library_and_a_source(tmp_path, monkeypatch):
+    """Two threads ask at once, as a run's first row may while the program is built."""
+    if not shutil.which("nvcc") and not (CUDA / "include").exists():
+        pytest.skip("no CUDA toolkit")
+    library, built = CUDNN / "lib" / "libcudnn.so.9", []
+    build = raw_cudnn.build
+    monkeypatch.setattr(raw_cudnn, "FOLDER", tmp_path)
+    monkeypatch.setattr(raw_cudnn.libcudnn, "load", lambda: types.SimpleNamespace(path=str(library)))
+    monkeypatch.setattr(raw_cudnn, "build", lambda *a: built.append(a) or build(*a))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: raw_cudnn.program(), range(2))
+    assert first == second == raw_cudnn.program()
+    assert len(built) == 1
+    assert subprocess.run([first, "--describe"], check=False, capture_output=True).returncode == 0
+
+
+def test_weights_of_another_layout_are_not_given_to_the_cpp_program(monkeypatch):
+    """Its data are in the layout by arithmetic."""
+    other = types.SimpleNamespace(layout=lambda _: None)
+    monkeypatch.setattr(raw_cudnn, "engine_for", lambda _: other)
+    monkeypatch.setattr(raw_cudnn, "_server", lambda _: types.SimpleNamespace(ask=lambda _: {}))
+    problem = GROUPS["smoke"].problems[-1]
+    with pytest.raises(NotRun, match="another layout"):
+        raw_cudnn.prepare(problem, "infer", "float32", data.draw(problem), "plain")

@@ -117,12 +117,13 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
         remote.close()
 
 
-def test_one_that_twice_gives_no_answer_is_not_asked_again_and_its_threads_leave_no_trace_here():
+def test_one_that_gives_no_answer_is_not_asked_again_and_its_threads_leave_no_trace_here():
+    """It may take long to start; a question may not."""
     before, remote = dict(os.environ), Remote("numpy", 7, answer_within_s=0.001)
-    for _ in range(2):
-        with pytest.raises(Failed, match="prepare: no answer within"):
-            remote.prepare(smoke())
-    with pytest.raises(NotRun, match="not asked again: 2 times no answer within"):
+    assert remote.versions()
+    with pytest.raises(Failed, match="prepare: no answer within"):
+        remote.prepare(smoke())
+    with pytest.raises(NotRun, match="not asked again: it hung"):
         remote.results(smoke())
     remote.release()
     remote.close()
