@@ -1,4 +1,4 @@
-"""cuDNN on XLA's arrays, by their addresses, on XLA's stream, without waiting."""
+"""cuDNN on XLA's arrays, by their addresses, on XLA's stream. Only lengths that are an operand make it wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from operator import gt
 from typing import Any, Final
 
 import jax
+import numpy as np
 
-from pycudnnrnn import _locks
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import EngineError
-from pycudnnrnn.interop._jax_passes import Traced, in_place, scratch
-from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, CallConfig
+from pycudnnrnn.interop._jax_rules import Traced, XlaCall, in_place, scratch
+from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, Arrays, CallConfig
 
 _SIZES: Final = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
 
@@ -34,83 +33,60 @@ class CudnnRunner:
         return nbytes
 
     def states_from(self, seed: int) -> Any:
-        return in_place(_CudnnSeed(self, seed), [scratch(self.states_nbytes)], ())[0]
+        return in_place(_Seeding(self, seed), {}, {"states": scratch(self.states_nbytes)})["states"]
 
-    def forward(self, call: Traced, dropout: Any, arguments: Sequence[Any], *, keep: bool) -> tuple[Any, Any]:
-        run = _CudnnForward(call, keep)
-        batch = run.batch(self.engine)
-        plain = call.there(*RESULTS)
-        sizes = batch.states_nbytes if call.carries else 0, batch.reserve_nbytes, batch.workspace_nbytes
-        shapes = [*map(call.shapes.__getitem__, plain), *map(scratch, sizes)]
-        ins, aliases = ([dropout, *arguments], {0: len(plain)}) if call.carries else (arguments, None)
-        found = in_place(run, shapes, ins, aliases)
-        return found[: len(call.results)], found[len(plain) : -1]
+    def forward(self, call: Traced, ins: Arrays, *, keep: bool) -> Arrays:
+        batch = _batch(self.engine, call, training=keep or call.drops)
+        sizes = {"states": 0, "reserve": batch.reserve_nbytes, "workspace": batch.workspace_nbytes}
+        outs = call.of_cell(*RESULTS) | {name: scratch(nbytes) for name, nbytes in sizes.items()} | call.results
+        results = in_place(XlaCall(call, tuple(ins), tuple(outs), training=keep or call.drops), ins, outs)
+        del results["workspace"]
+        return results
 
-    def backward(
-        self,
-        call: Traced,
-        arguments: Sequence[Any],
-        output: Any,
-        upstream: Sequence[Any],
-        kept: Sequence[Any],
-        *,
-        weights: bool,
-    ) -> Sequence[Any]:
-        run = _CudnnBackward(call, weights)
-        *_, reserve = kept
-        ins, aliases = [*arguments, output, *upstream, *kept], {}
+    def backward(self, call: Traced, ins: Arrays, *, weights: bool) -> Arrays:
+        read = {"lengths", "states", *INPUTS, "y", *UPSTREAM, "reserve"}
+        ins = {name: array for name, array in ins.items() if name in read}
         if weights:  # cuDNN adds to the present values
-            ins.insert(0, jax.numpy.zeros_like(arguments[0]))
-            aliases[0] = 0
-        aliases[len(ins) - 1] = len(run.gradients)
-        gradients = map(call.shapes.__getitem__, run.gradients)
-        shapes = [*gradients, scratch(reserve.size), scratch(run.batch(self.engine).workspace_nbytes)]
-        found: Sequence[Any] = in_place(run, shapes, ins, aliases)
-        return found[: len(run.gradients)]
+            ins["d_params"] = jax.numpy.zeros_like(ins["params"])
+        sizes = {"reserve": ins["reserve"].size, "workspace": _batch(self.engine, call, training=True).workspace_nbytes}
+        outs = call.gradients(weights=weights) | {name: scratch(nbytes) for name, nbytes in sizes.items()}
+        return in_place(XlaCall(call, tuple(ins), tuple(outs), training=True), ins, outs)
 
-    def at(self, context: Any, outs: Sequence[Any], ins: Sequence[Any]) -> tuple[Any, int, Any, Any]:
+    def run(self, run: XlaCall, context: Any, buffers: Arrays) -> None:
+        call = run.call
+        engine, stream, at = self.at(context, buffers)
+        schedule = call.schedule
+        if "lengths" in at:
+            with engine.active():
+                lengths = engine.arrays.read_at(at["lengths"], 4 * schedule.B, stream)
+            schedule = call.schedule_of(lengths.view(np.int32))
+        batch, states = _batch(engine, call, training=run.training), at["states"]
+        if run.is_backward:
+            batch.backward(stream, schedule, at, states=states)
+        else:
+            masks = None if call.seed is None else Masks(call.seed, lambda: call.seed)
+            batch.forward(stream, schedule, at, states=states, masks=masks)
+
+    def at(self, context: Any, buffers: Arrays) -> tuple[Any, int, dict[str, int | None]]:
         """Return the engine of the device that the buffers are on, XLA's stream, and the buffers' addresses."""
         try:
-            sources, targets = ([_address(buffer) for buffer in buffers] for buffers in (ins, outs))
-            stream = _stream(context)
+            at, stream = {name: _address(buffer) for name, buffer in buffers.items()}, _stream(context)
         except jax.errors.JaxRuntimeError as error:
             raise EngineError("this was traced for CUDA and runs on another device: platform= says which") from error
-        engine = self.engine
-        _, index = outs[0].__dlpack_device__()
-        if engine.device != f"cuda:{index}":
-            engine = engine_for(f"cuda:{index}")
-        return engine, stream, sources, targets
-
-
-@dataclasses.dataclass(frozen=True)
-class _CudnnPass:
-    call: Traced
-
-    def batch(self, engine: Any) -> Any:
-        """Return the native calls of this pass on one device."""
-        return _batch(engine, self)
-
-    @property
-    def training(self) -> bool:
-        return True
-
-    def at(
-        self, context: Any, outs: Sequence[Any], ins: Sequence[Any], out_names: list[str], in_names: list[str]
-    ) -> tuple[Any, int, dict[str, int | None]]:
-        """Return the native calls on the buffers' device, XLA's stream, and the buffers' addresses by name."""
-        runner: Any = self.call.runner
-        engine, stream, sources, targets = runner.at(context, outs, ins)
-        at = dict(zip(in_names, sources, strict=True)) | dict(zip(out_names, targets, strict=True))
-        return self.batch(engine), stream, at
+        _, index = next(iter(buffers.values())).__dlpack_device__()
+        engine = self.engine if self.engine.device == f"cuda:{index}" else engine_for(f"cuda:{index}")
+        return engine, stream, at
 
 
 @functools.lru_cache(maxsize=256)
-def _batch(engine: Any, run: _CudnnForward | _CudnnBackward) -> Any:
+def _batch(engine: Any, call: Traced, *, training: bool) -> Any:
     """Prepare the native calls on a device. Raise if it differs from the one whose sizes and layout were traced."""
-    call, asked = run.call, run.call.runner.engine
-    batch = engine.addressed(0, CallConfig(call.spec, call.schedule, run.training), drops=call.drops)
+    asked, schedule = call.runner.engine, call.schedule
+    if "lengths" in call.operands and schedule.T > 1:
+        schedule = schedule.longest_ragged()
+    batch = engine.addressed(0, CallConfig(call.spec, schedule, training), drops=call.drops)
     if engine is not asked:
-        here, told = ([getattr(b, size) for size in _SIZES] for b in (batch, _batch(asked, run)))
+        here, told = ([getattr(b, size) for size in _SIZES] for b in (batch, _batch(asked, call, training=training)))
         if any(map(gt, here, told)) or engine.layout(call.spec) != asked.layout(call.spec):
             needs = "needs more memory than this was traced with, or another layout of params"
             raise EngineError(f"{engine.device} {needs}: trace it with {engine.device} as the current device")
@@ -128,51 +104,12 @@ def _stream(context: Any) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _CudnnSeed:
+class _Seeding:
+    """The function that XLA calls for new dropout states."""
+
     runner: CudnnRunner
     seed: int
 
-    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        engine, stream, _, (states,) = self.runner.at(context, outs, ins)
-        engine.write_dropout_states(stream, states, self.seed)
-
-
-@dataclasses.dataclass(frozen=True)
-class _CudnnForward(_CudnnPass):
-    keep: bool
-
-    @property
-    def training(self) -> bool:
-        return self.keep or self.call.drops
-
-    @_locks.cached_property
-    def masks(self) -> Masks | None:
-        """Return the masks of the dropout position, if there is one. They depend on nothing that ran before."""
-        position = self.call.position
-        if position is None:
-            return None
-        seed = seed_at(self.call.spec.seed, position)
-        return Masks(seed, lambda: seed)
-
-    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        call = self.call
-        ins_are = [*(["moved"] if call.carries else []), *call.there(*INPUTS)]
-        outs_are = [*call.there(*RESULTS), "states", "reserve", "workspace"]
-        batch, stream, at = self.at(context, outs, ins, outs_are, ins_are)
-        batch.forward(stream, call.schedule, at, states=at["states"], masks=self.masks)
-
-
-@dataclasses.dataclass(frozen=True)
-class _CudnnBackward(_CudnnPass):
-    weights: bool
-
-    @property
-    def gradients(self) -> list[str]:
-        return self.call.gradients(weights=self.weights)
-
-    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
-        call = self.call
-        read = call.there(*INPUTS, "y", *UPSTREAM)
-        ins_are = [*(["zeros"] if self.weights else []), *read, "states", "kept"]
-        batch, stream, at = self.at(context, outs, ins, [*self.gradients, "reserve", "workspace"], ins_are)
-        batch.backward(stream, call.schedule, at, states=at["states"])
+    def __call__(self, context: Any, outs: Sequence[Any]) -> None:
+        engine, stream, at = self.runner.at(context, {"states": outs[0]})
+        engine.write_dropout_states(stream, at["states"], self.seed)

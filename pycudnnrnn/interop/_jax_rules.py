@@ -1,50 +1,204 @@
-"""The RNN as a JAX primitive, with rules for `vmap` and for gradients.
+"""The RNN as a JAX primitive, with rules for `vmap` and for gradients, and the calls that XLA makes for it.
 
 Only a primitive shows which transformation comes first; `jax.custom_vjp` does not. The gradient of a `vmap` is one wide
 batch, forward and backward, and the gradient of params is the requested sum. A `vmap` of gradients needs a separate
 gradient for each element. No engine computes that in one call, so the elements run one after the other.
+
+A call uses XLA's inputs and outputs in place, and allocates nothing on a GPU. Other memory that an engine needs is an
+output of bytes. XLA keeps some of these for the backward, and drops the others.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from pycudnnrnn import _locks
 from pycudnnrnn.errors import EngineError
-from pycudnnrnn.interop._jax_passes import Traced, varying_like
+from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, UPSTREAM, Arrays, slots
+from pycudnnrnn.schedule import Schedule, check_lengths
+from pycudnnrnn.spec import RNNSpec
+
+Shapes = dict[str, Any]
+"""A `jax.ShapeDtypeStruct` of each array, by name."""
+
+
+def scratch(nbytes: int) -> Any:
+    """Return the shape of so many bytes."""
+    return jax.ShapeDtypeStruct((nbytes,), np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """The part of a call that is fixed while JAX traces; hashable.
+
+    `operands` are the names of the arrays before params: "states", the dropout states, whose updated ones are the last
+    result; or "position", the dropout position; and "lengths", if they are not in the schedule. `seed` gives the masks
+    of a position that is known while JAX traces.
+    """
+
+    spec: RNNSpec
+    schedule: Schedule
+    training: bool
+    runner: Runner
+    operands: tuple[str, ...] = ()
+    seed: int | None = None
+
+    @property
+    def drops(self) -> bool:
+        return self.training and self.spec.dropout > 0 and self.spec.num_layers > 1
+
+    @_locks.cached_property
+    def shapes(self) -> Shapes:
+        """The arrays of a call. Only an LSTM has arrays of c."""
+        size, dtype = self.runner.engine.layout(self.spec).size, self.spec.dtype.numpy
+        arrays = slots(self.spec, self.schedule, size)
+        shapes = {name: slot.shape for name, slot in arrays.items() if slot.shape is not None}
+        return {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in shapes.items()}
+
+    def of_cell(self, *names: str) -> Shapes:
+        """Return those of the arrays that this cell has."""
+        return {name: self.shapes[name] for name in names if name in self.shapes}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments of the primitive."""
+        return *self.operands, *self.of_cell(*INPUTS)
+
+    @property
+    def results(self) -> Shapes:
+        states = {"states": scratch(self.runner.states_nbytes)} if "states" in self.operands else {}
+        return self.of_cell(*RESULTS) | states
+
+    def gradients(self, *, weights: bool) -> Shapes:
+        """Return the arrays that a backward writes; the gradient of params first, if requested."""
+        return self.of_cell(*(["d_params"] if weights else []), *GRADIENTS)
+
+    def widened(self, count: int) -> Traced:
+        """Return the call on `count` batches next to each other."""
+        lengths, batch = self.schedule.lengths, self.schedule.B * count
+        wide = dataclasses.replace(self.schedule, B=batch, lengths=None if lengths is None else lengths * count)
+        return dataclasses.replace(self, schedule=wide)
+
+    def schedule_of(self, lengths: Any) -> Schedule:
+        """Return the steps of a batch with these lengths, which are known only now.
+
+        Raises:
+            ArgumentError: a length outside 0..T.
+        """
+        checked = check_lengths(lengths, self.schedule.T, self.schedule.B)
+        return dataclasses.replace(self.schedule, lengths=checked)
+
+
+class Runner(Protocol):
+    """An engine that runs on XLA's buffers; hashable."""
+
+    @property
+    def engine(self) -> Any: ...
+
+    @property
+    def states_nbytes(self) -> int:
+        """The size of the dropout states in bytes."""
+
+    def states_from(self, seed: int) -> Any:
+        """Return the dropout states of a model's first forward."""
+
+    def forward(self, call: Traced, ins: Arrays, *, keep: bool) -> Arrays:
+        """Return the results, and what a backward reads, if it is kept."""
+
+    def backward(self, call: Traced, ins: Arrays, *, weights: bool) -> Arrays:
+        """Return the gradients of params (if `weights`), of x and of the states."""
+
+    def run(self, run: XlaCall, context: Any, buffers: Arrays) -> None:
+        """Run a pass on XLA's buffers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class XlaCall:
+    """The function that XLA calls for a pass, with the names of its arrays. XLA compiles equal ones once."""
+
+    call: Traced
+    ins: tuple[str, ...]
+    outs: tuple[str, ...]
+    training: bool
+
+    @property
+    def is_backward(self) -> bool:
+        return "dx" in self.outs
+
+    def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
+        buffers = dict(zip(self.ins, ins, strict=True)) | dict(zip(self.outs, outs, strict=True))
+        self.call.runner.run(self, context, buffers)
+
+
+def in_place(run: Any, ins: Arrays, outs: Shapes) -> Arrays:
+    """Run on XLA's own buffers. An array that goes in and comes out under one name is one memory."""
+    at = {name: number for number, name in enumerate(ins)}
+    aliases = {at[name]: number for number, name in enumerate(outs) if name in at}
+    call = buffer_callback(run, tuple(outs.values()), vmap_method="sequential", input_output_aliases=aliases)
+    return named(outs, call(*ins.values()), ins)
+
+
+def named(outs: Shapes, results: Sequence[Any], ins: Arrays) -> Arrays:
+    """Return results by name, varying over the mesh axes that any argument varies over, which XLA's calls do not do."""
+    axes = axes_of(ins.values())
+    return {name: varying(result, axes) for name, result in zip(outs, results, strict=True)}
+
+
+def axes_of(arrays: Any) -> frozenset[Any]:
+    """Return the mesh axes that any of the arrays varies over, under `shard_map`."""
+    return frozenset().union(*map(_axes, arrays))
+
+
+def _axes(array: Any) -> frozenset[Any]:
+    kind: Any = jax.typeof(array)
+    axes: frozenset[Any] = kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma  # 0.10.2
+    return axes
+
+
+def varying(array: Any, axes: frozenset[Any]) -> Any:
+    missing = axes - _axes(array)
+    return jax.lax.pcast(array, tuple(missing), to="varying") if missing else array
+
+
+# --- the primitive ----------------------------------------------------------------------------------------------------
 
 _rnn: Final = Primitive("cudnn_rnn")
-"""(dropout, params, input_data, states...) to the results of a call."""
+"""The arrays of `Traced.names` to the results of a call."""
 
 _tangent: Final = Primitive("cudnn_rnn_tangent")
-"""(reserve, tangents) to the tangents of the results. It exists to be transposed. Params have one tangent or none."""
+"""(saved arrays, tangents) to the tangents of the results. It exists to be transposed. Params have one tangent or
+none."""
 
 
-def run(call: Traced, dropout: Any, *arguments: Any) -> tuple[Any, ...]:
+def run(call: Traced, arrays: Arrays) -> Arrays:
     """Run a call; its arguments vary over the same mesh axes."""
-    return tuple(_rnn.bind(dropout, *arguments, call=call))
+    return dict(zip(call.results, _rnn.bind(*map(arrays.get, call.names), call=call), strict=True))
 
 
-def _forward(dropout: Any, *arguments: Any, call: Traced) -> Sequence[Any]:
-    results, _ = call.runner.forward(call, dropout, arguments, keep=False)
-    return list(results)
+def _forward(*arguments: Any, call: Traced) -> list[Any]:
+    outs = call.runner.forward(call, dict(zip(call.names, arguments, strict=True)), keep=False)
+    return [outs[name] for name in call.results]
 
 
 def _avals(*given: Any, call: Traced) -> list[Any]:
     """Return the types of the results: not sharded over Explicit axes, and varying as the arguments do."""
-    ranks = {len(aval.shape): aval for aval in given}  # the position has none, params 1, the rest 3
-    found = []
-    for result in call.results:
-        like = ranks[len(result.shape)]
-        spec = PartitionSpec(*(None for _ in result.shape))
-        sharding = NamedSharding(like.sharding.mesh, spec)
+    like = given[-1]
+    mesh, found = like.sharding.mesh, []
+    for result in call.results.values():
+        sharding = NamedSharding(mesh, PartitionSpec(*(None for _ in result.shape)))
         found.append(like.update(shape=result.shape, dtype=result.dtype, weak_type=False, sharding=sharding))
     return found
 
@@ -53,16 +207,15 @@ def _avals(*given: Any, call: Traced) -> list[Any]:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _keeping(call: Traced, dropout: Any, *arguments: Any) -> Any:
+def _keeping(call: Traced, ins: Arrays) -> Arrays:
     """Run forward, and keep the reserve."""
-    return call.runner.forward(call, dropout, arguments, keep=True)
+    return call.runner.forward(call, ins, keep=True)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _backward(call: Traced, weights: bool, kept: tuple[Any, ...], upstream: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradients of params (if `weights`), of input_data and the states."""
-    arguments, output, reserve = kept
-    return tuple(call.runner.backward(call, arguments, output, upstream, reserve, weights=weights))
+def _backward(call: Traced, weights: bool, ins: Arrays) -> Arrays:
+    """Return the gradients of params (if `weights`), of x and of the states."""
+    return call.runner.backward(call, ins, weights=weights)
 
 
 @_keeping.defjvp  # type: ignore[untyped-decorator]
@@ -72,25 +225,27 @@ def _second(call: Traced, *_: Any) -> Any:
 
 
 def _derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call: Traced) -> tuple[Any, Any]:
-    results, reserve = _keeping(call, *primals)
-    weights = type(tangents[1]) is not ad.Zero
-    moved = map(ad.instantiate_zeros, tangents[1 if weights else 2 :])
-    found = _tangent.bind(*primals[1:], results[0], *reserve, *moved, call=call, weights=weights)
+    ins = dict(zip(call.names, primals, strict=True))
+    outs = _keeping(call, ins)
+    saved = {name: array for name, array in (ins | outs).items() if name not in {"position", "hy", "cy"}}
+    first = len(call.operands)
+    weights = type(tangents[first]) is not ad.Zero
+    moved = map(ad.instantiate_zeros, tangents[first if weights else first + 1 :])
+    found = _tangent.bind(*saved.values(), *moved, call=call, weights=weights, saved=tuple(saved))
+    results = [outs[name] for name in call.results]
     carried = [ad.Zero(jax.typeof(states).to_tangent_aval()) for states in results[len(found) :]]
     return results, [*found, *carried]
 
 
 def _tangent_avals(*given: Any, call: Traced, **_: Any) -> list[Any]:
-    return _avals(*given, call=call)[: 1 + len(call.there("hx", "cx"))]
+    return _avals(*given, call=call)[: len(call.of_cell(*RESULTS))]
 
 
-def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced, weights: bool) -> list[Any]:
-    count = 2 + len(call.there("hx", "cx"))
-    kept = operands[: len(operands) - count + (not weights)]  # followed by the tangents, which are wanted
-    arguments, (output, *reserve) = kept[:count], kept[count:]
-    given = tuple(map(ad.instantiate_zeros, upstream))
-    gradients = _backward(call, weights, (arguments, output, tuple(reserve)), given)
-    return [*(None for _ in kept), *gradients]
+def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced, weights: bool, saved: tuple[str, ...]) -> Any:
+    ins = dict(zip(saved, operands, strict=False))  # the tangents, which are wanted, follow
+    ins |= zip(call.of_cell(*UPSTREAM), map(ad.instantiate_zeros, upstream), strict=True)
+    gradients = _backward(call, weights, ins)
+    return [*(None for _ in saved), *map(gradients.get, call.gradients(weights=weights))]
 
 
 def _pushed(*_: Any, call: Traced, **__: Any) -> Any:
@@ -108,24 +263,21 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
     other masks.
     """
     size = next(array.shape[axis] for array, axis in zip(arguments, axes, strict=True) if axis is not None)
+    mapped = dict(zip(call.names, axes, strict=True))
     if not size:
-        none = [jnp.zeros((0, *shape.shape), shape.dtype) for shape in call.results]
-        found = [*varying_like(none, arguments)]
-    elif axes[0] is not None or axes[1] is not None or call.drops:
+        none = {name: jnp.zeros((0, *shape.shape), shape.dtype) for name, shape in call.results.items()}
+        found = [*named(none, [*none.values()], dict(zip(call.names, arguments, strict=True))).values()]
+    elif mapped["params"] is not None or call.drops:
         return _looped(_rnn, arguments, axes, call=call)
     else:
-        dropout, params, *data = arguments
-        along = (1 if call.schedule.time_major else 0, *(1 for _ in call.there("hx", "cx")))
-        each = [
-            jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
-            for array, axis in zip(data, axes[2:], strict=True)
-        ]
-        wide = (_joined(array, axis) for array, axis in zip(each, along, strict=True))
-        results = run(call.widened(size), dropout, params, *wide)
-        found = [
-            _split(array, axis, size, one.shape[axis + 1])
-            for array, axis, one in zip(results, along, each, strict=True)
-        ]
+        data = 1 if call.schedule.time_major else 0
+        batch_axis = {"lengths": 0, "x": data, "y": data, "hx": 1, "hy": 1, "cx": 1, "cy": 1}
+        wide = dict(zip(call.names, arguments, strict=True))
+        for name in wide.keys() - {"params"}:
+            array, axis = wide[name], mapped[name]
+            each = jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
+            wide[name] = _joined(each, batch_axis[name])
+        found = [_split(array, batch_axis[name], size) for name, array in run(call.widened(size), wide).items()]
     return found, [0] * len(found)
 
 
@@ -150,19 +302,39 @@ def _joined(array: Any, axis: int) -> Any:
     return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
 
 
-def _split(array: Any, axis: int, size: int, each: int) -> Any:
-    """Undo `_joined`, of `size` arrays that were `each` long along `axis`."""
-    parts = array.reshape(*array.shape[:axis], size, each, *array.shape[axis + 1 :])
+def _split(array: Any, axis: int, size: int) -> Any:
+    """Undo `_joined` of `size` arrays."""
+    parts = array.reshape(*array.shape[:axis], size, array.shape[axis] // size, *array.shape[axis + 1 :])
     return jnp.moveaxis(parts, axis, 0)
 
 
-for _primitive, _run, _shapes in ((_rnn, _forward, _avals), (_tangent, _pushed, _tangent_avals)):
+for _primitive, _run, _types in ((_rnn, _forward, _avals), (_tangent, _pushed, _tangent_avals)):
     _primitive.multiple_results = True
     _primitive.def_impl(_run)
-    _primitive.def_abstract_eval(_shapes)
+    _primitive.def_abstract_eval(_types)
     mlir.register_lowering(_primitive, mlir.lower_fun(_run, multiple_results=True))
 ad.primitive_jvps[_rnn] = _derivative
 ad.primitive_jvps[_tangent] = lambda *_, call, **__: _second(call)
 ad.primitive_transposes[_tangent] = _transposed
 batching.primitive_batchers[_rnn] = _batched
 batching.primitive_batchers[_tangent] = functools.partial(_looped, _tangent)
+
+
+@functools.cache
+def wait_at_exit() -> None:
+    """Make the interpreter's exit wait for all JAX arrays that are still being computed.
+
+    XLA calls Python for them, and the process aborts if it does so after the exit. JAX waits only for computations that
+    the exiting thread has started. This is registered after JAX's own handlers, so it runs before them.
+
+    Source: RuntimeTokenSet, which belongs to one thread, and wait_for_tokens (jax/_src/dispatch.py, 0.10.2).
+    """
+    atexit.register(_wait)
+
+
+def _wait() -> None:
+    for platform in (None, "cpu"):
+        with contextlib.suppress(RuntimeError):  # a JAX without it
+            for array in jax.live_arrays(platform):
+                with contextlib.suppress(RuntimeError):  # it failed, or was deleted
+                    array.block_until_ready()

@@ -16,6 +16,7 @@ import numpy as np
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten
 from pycudnnrnn.engines import POSITION_MAX, engine_for
+from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._take import check_size
 from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
@@ -28,8 +29,7 @@ with needs("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'"):
 
     from pycudnnrnn.interop._jax_cudnn import CudnnRunner
     from pycudnnrnn.interop._jax_numpy import NumpyRunner
-    from pycudnnrnn.interop._jax_passes import Runner, Traced, axes_of, varying, wait_at_exit
-    from pycudnnrnn.interop._jax_rules import run
+    from pycudnnrnn.interop._jax_rules import Runner, Traced, axes_of, run, varying, wait_at_exit
 
 __all__ = ["PLATFORMS", "dropout_states", "rnn"]
 __dir__ = __all__.copy
@@ -45,7 +45,7 @@ def rnn(
     input_c: Any = None,
     *,
     spec: RNNSpec | ops.CudnnRNN,
-    sequence_lengths: Lengths | None = None,
+    sequence_lengths: Lengths | jax.Array | None = None,
     is_training: bool = True,
     time_major: bool = True,
     dropout_position: Any = None,
@@ -68,10 +68,11 @@ def rnn(
             Default: None.
         input_c: the LSTM's c before the first step, [L * D, B, U]. None: zeros. Default: None.
         spec: the description of the RNN, an `RNNSpec` or an op. It is fixed while JAX traces, and so are
-            `sequence_lengths`, `is_training`, `time_major` and `platform`.
-        sequence_lengths: number of steps of each sequence: a list or NumPy array of B integers from 0 to T. Outputs
-            after the end of a sequence are 0; its final states are those of its last step. None: all sequences have T
-            steps. Default: None.
+            `is_training`, `time_major` and `platform`.
+        sequence_lengths: number of steps of each sequence, from 0 to T: a list or NumPy array of B integers, which is
+            fixed while JAX traces; or a JAX array, int32 [B], so that one compiled function takes all lengths. On CUDA
+            each pass then waits for the array once. Outputs after the end of a sequence are 0; its final states are
+            those of its last step. None: all sequences have T steps. Default: None.
         is_training: whether dropout acts between the layers. Default: True.
         time_major: whether the input and the output are [T, B, ...] or, with False, [B, T, ...]. The shape of the
             states does not depend on it. Default: True.
@@ -92,7 +93,8 @@ def rnn(
 
     Raises:
         ArgumentError: a wrong shape or dtype, a bad length, active dropout without position or states, or a feature
-            that `platform` does not have. It is raised while JAX traces.
+            that `platform` does not have. It is raised while JAX traces. A bad length in a JAX array raises JAX's own
+            error, with this text, when the call runs.
         EngineError: second or forward-mode derivatives. A compiled function that runs on another platform raises it
             as JAX's own error.
 
@@ -117,26 +119,34 @@ def rnn(
         axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
         raise ArgumentError("input_data", f"{axes} with input_size={spec.input_size}", input_data.shape, "shape")
     T, B = input_data.shape[:2] if time_major else input_data.shape[1::-1]
-    schedule = Schedule(T, B, check_lengths(sequence_lengths, T, B), time_major)
-    call = Traced(spec, schedule, is_training, _runner_of(platform, spec, arrays))
+    traced_lengths = isinstance(sequence_lengths, jax.Array)
+    fixed = check_lengths(None if traced_lengths else sequence_lengths, T, B)
+    call = Traced(spec, Schedule(T, B, fixed, time_major), is_training, _runner_of(platform, spec, arrays))
     size = call.shapes["params"].shape
     if params.shape != size:
         check_size("params", params, spec, call.runner.engine)
     _arrays.check_shape("params", params, size, "one flat buffer of params_size() elements")
-    h = _state("input_h", input_h, spec, call.shapes["hx"].shape)
-    if not spec.has_cell_state and input_c is not None:
+    operands = {"params": params, "x": input_data, "hx": _state("input_h", input_h, spec, call.shapes["hx"].shape)}
+    if spec.has_cell_state:
+        operands["cx"] = _state("input_c", input_c, spec, call.shapes["cx"].shape)
+    elif input_c is not None:
         raise ArgumentError("input_c", f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
-    c = (_state("input_c", input_c, spec, call.shapes["cx"].shape),) if spec.has_cell_state else ()
+    if traced_lengths:
+        call = dataclasses.replace(call, operands=("lengths",))
+        operands["lengths"] = _traced_lengths(sequence_lengths, B)
     call, dropout = _dropout(call, dropout_position, dropout_states)
-    if isinstance(call.runner, CudnnRunner):
-        _check_cudnn(call)
-    given = (dropout, params, input_data, h, *c)
-    given = tuple(varying(array, axes_of(given)) for array in given)  # here JAX sums the gradients over the axes
-    lengths = schedule.lengths
-    no_rows = not T * B or (lengths is not None and not any(lengths))
-    parted = isinstance(call.runner, CudnnRunner) and lengths is not None and 0 in lengths  # cuDNN takes no length of 0
-    found: tuple[Any, ...] = (_by_rows if no_rows or parted else run)(call, *given)
-    return found if dropout_states is None or call.carries else (*found, jnp.asarray(dropout_states))
+    operands |= dropout
+    mesh_axes = axes_of(operands.values())  # here JAX sums the gradients over them
+    operands = {name: varying(array, mesh_axes) for name, array in operands.items()}
+    if not T * B or (fixed is not None and not any(fixed)):
+        results = {"y": jnp.zeros(call.shapes["y"].shape, input_data.dtype), "hy": operands["hx"]}
+        results |= {result: operands[name] for result, name in (("cy", "cx"), ("states", "states")) if name in operands}
+    elif isinstance(call.runner, CudnnRunner):
+        results = _on_cudnn(call, operands)
+    else:
+        results = run(call, operands)
+    unchanged = () if dropout_states is None or "states" in results else (jnp.asarray(dropout_states),)
+    return *results.values(), *unchanged
 
 
 def dropout_states(
@@ -176,27 +186,37 @@ def dropout_states(
     return _runner_of(platform, spec, ()).states_from(seed)
 
 
-def _by_rows(call: Traced, dropout: Any, params: Any, x: Any, *states: Any) -> tuple[Any, ...]:
-    """Run the sequences that have steps. The others' outputs are 0, and their final states are the initial ones."""
+def _on_cudnn(call: Traced, operands: dict[str, Any]) -> dict[str, Any]:
+    """Run on cuDNN, which takes no length of 0. Such sequences run one step of zeros, and its results are replaced.
+
+    Raises:
+        ArgumentError: more steps than cuDNN takes.
+    """
     schedule = call.schedule
-    output = jnp.zeros(call.results[0].shape, x.dtype)
-    lengths = (schedule.T,) * schedule.B if schedule.lengths is None else schedule.lengths
-    rows = np.flatnonzero(lengths)
-    if not len(rows):
-        return output, *states, *([dropout] if call.carries else [])
-    some = tuple(lengths[row] for row in rows)
-    part = dataclasses.replace(schedule, B=len(rows), lengths=None if set(some) == {schedule.T} else some)
-    axis = 1 if schedule.time_major else 0
-    found, *final = run(
-        dataclasses.replace(call, schedule=part),
-        dropout,
-        params,
-        jnp.take(x, rows, axis=axis),
-        *(jnp.take(state, rows, axis=1) for state in states),
-    )
-    output = output.at[:, rows].set(found) if schedule.time_major else output.at[rows].set(found)
-    whole = (state.at[:, rows].set(new) for state, new in zip(states, final, strict=False))
-    return output, *whole, *final[len(states) :]
+    if schedule.T > TIME_MAX:
+        expected = f"at most {TIME_MAX} steps on CUDA: run parts, each from the states before, or platform='host'"
+        raise ArgumentError("T", expected, schedule.T)
+    lengths = operands.get("lengths", schedule.lengths)
+    if lengths is None or (schedule.lengths is not None and 0 not in schedule.lengths):
+        return run(call, operands)
+    if schedule.lengths is None:
+        operands = operands | {"lengths": jnp.where(lengths == 0, 1, lengths)}
+    else:
+        at_least_one = check_lengths([max(length, 1) for length in schedule.lengths], schedule.T, schedule.B)
+        call = dataclasses.replace(call, schedule=dataclasses.replace(schedule, lengths=at_least_one))
+    empty = (jnp.asarray(lengths) == 0)[:, None]
+    of_data = empty if schedule.time_major else empty[..., None]
+    results = run(call, operands | {"x": jnp.where(of_data, 0, operands["x"])})
+    results["y"] = jnp.where(of_data, 0, results["y"])
+    initial = {name: operands[f"{name[0]}x"] for name in ("hy", "cy") if name in results}
+    return results | {name: jnp.where(empty, state, results[name]) for name, state in initial.items()}
+
+
+def _traced_lengths(lengths: Any, B: int) -> Any:
+    if lengths.dtype != np.int32 or lengths.shape != (B,):
+        got = f"{lengths.dtype} of shape {lengths.shape}"
+        raise ArgumentError("sequence_lengths", f"int32 of shape ({B},), if they are a JAX array", got)
+    return lengths
 
 
 def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
@@ -266,38 +286,26 @@ def _state(name: str, state: Any, spec: RNNSpec, shape: tuple[int, ...]) -> Any:
     return state
 
 
-def _check_cudnn(call: Traced) -> None:
-    """Check that one native call is enough.
-
-    Raises:
-        ArgumentError: more steps than cuDNN takes.
-    """
-    if call.schedule.T > TIME_MAX:
-        expected = f"at most {TIME_MAX} steps on CUDA: run parts, each from the states before, or platform='host'"
-        raise ArgumentError("T", expected, call.schedule.T)
-
-
-def _dropout(call: Traced, position: Any, states: Any) -> tuple[Traced, Any]:
-    """Check the dropout arguments; return the call that knows which one was given, and its value.
+def _dropout(call: Traced, position: Any, states: Any) -> tuple[Traced, dict[str, Any]]:
+    """Check the dropout arguments; return the call that knows which one was given, and its operand, if it has one.
 
     Raises:
         ArgumentError: neither, both, or a position that only the device will know.
     """
     if position is not None and states is not None:
         raise ArgumentError("dropout_position", "None beside dropout_states", "a position")
-    if states is not None:
-        states = _states(call, states)
-        return (dataclasses.replace(call, carries=True), states) if call.drops else (call, jnp.asarray(0))
-    position = _position(call, position)
-    if not isinstance(call.runner, CudnnRunner) or not call.drops:
-        return call, jnp.asarray(position)
-    if isinstance(position, Tracer):
+    name, value = ("position", _position(call, position)) if states is None else ("states", _states(call, states))
+    if not call.drops:
+        return call, {}
+    if states is not None or not isinstance(call.runner, CudnnRunner):
+        return dataclasses.replace(call, operands=(name, *call.operands)), {name: jnp.asarray(value)}
+    if isinstance(value, Tracer):
         expected = (
             "an integer known while tracing, because cuDNN is seeded from the host: dropout_states may be traced, and "
             "so may a position with platform='host'"
         )
         raise ArgumentError("dropout_position", expected, "a traced value")
-    return dataclasses.replace(call, position=int(position)), jnp.asarray(0)
+    return dataclasses.replace(call, seed=seed_at(call.spec.seed, int(value))), {}
 
 
 def _states(call: Traced, states: Any) -> Any:

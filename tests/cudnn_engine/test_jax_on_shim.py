@@ -132,6 +132,41 @@ def test_a_zero_length_never_reaches_the_library(play, time_major):
     assert not played.complaints
 
 
+@pytest.mark.parametrize("options", [{}, {"kind": "gru"}, {"dropout": 0.5}], ids=str)
+def test_lengths_that_are_an_array_are_read_on_the_host_with_one_wait_for_each_pass(play, options):
+    played, _, device = play()
+    problem = problem_of(lengths=None, **options)
+    more = {"dropout_position": 2} if "dropout" in options else {}
+
+    @jax.jit
+    def both(lengths, *arguments):
+        call = {"spec": problem.spec, "sequence_lengths": lengths, "platform": "cuda"} | more
+        results, pullback = jax.vjp(lambda *a: rnn(*a, **call), *arguments)
+        return [*results, *pullback(upstream_of(problem))]
+
+    for lengths in [(5, 2, 4), (5, 0, 3), (5, 5, 5), (1, 1, 1), (0, 0, 0), (5, 2, 4)]:
+        device.synchronized.clear()
+        found = jax.block_until_ready(both(jnp.array(lengths, "int32"), *arguments_of(problem)))
+        assert device.synchronized == [STREAM, STREAM]
+        if "dropout" not in options:
+            near(found, expected_of(dataclasses.replace(problem, lengths=[*lengths])))
+        elif 0 not in lengths:
+            near(found, run(dataclasses.replace(problem, lengths=[*lengths]), **more))
+    assert both._cache_size() == 1
+    with pytest.raises(
+        (jax.errors.JaxRuntimeError, ValueError), match=r"Invalid sequence_lengths\[1\]: -1, expecting a length"
+    ):
+        jax.block_until_ready(both(jnp.array([5, -1, 0], "int32"), *arguments_of(problem)))
+    assert not played.complaints
+
+
+def test_lengths_of_batches_of_one_step_may_be_an_array(play):
+    played, _, _ = play()
+    problem = make_problem(ops.CudnnLSTM(2, 6, 4, dtype="float64"), 1, 3, [1, 0, 1], seed=1)
+    near(run(problem, sequence_lengths=jnp.array(problem.lengths, "int32")), expected_of(problem))
+    assert not played.complaints
+
+
 @pytest.mark.parametrize(("T", "B", "lengths"), [(0, 3, None), (4, 0, None), (4, 2, (0, 0))], ids=str)
 def test_an_empty_batch_makes_no_call(play, T, B, lengths):
     played, _, _ = play()
@@ -154,10 +189,10 @@ def test_dropout_is_seeded_by_the_seed_and_the_position(play):
     assert not played.complaints
 
 
-@pytest.mark.parametrize("way", ["eager", "jit", "checkpoint", "scan", "zero length"])
+@pytest.mark.parametrize("way", ["eager", "jit", "checkpoint", "scan"])
 def test_states_go_from_call_to_call_as_an_ops_do(play, way):
     played, _, _ = play()
-    problem = problem_of(lengths=(5, 0, 3) if way == "zero length" else (5, 2, 4), dropout=0.5, seed=3)
+    problem = problem_of(dropout=0.5, seed=3)
     options = {"spec": problem.spec, "sequence_lengths": problem.lengths, "platform": "cuda"}
     arguments, states = arguments_of(problem), dropout_states(problem.spec, platform="cuda")
 

@@ -12,7 +12,7 @@ import pytest
 from jax.experimental import rnn as jax_rnn
 
 from pycudnnrnn import convert, ops
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError
+from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.kinds import problem_of
@@ -154,9 +154,7 @@ def test_a_bad_call_is_refused_when_it_is_traced(case):
         jax.eval_shape(lambda *a: rnn(*a, **keywords), *arguments)
 
 
-def test_lengths_cannot_be_traced_and_a_negative_position_that_is_traced_is_named_when_it_is_met():
-    with pytest.raises(ArgumentTypeError, match="Invalid sequence_lengths: "):
-        jax.jit(lambda n: rnn(P, X, spec=SPEC, sequence_lengths=n))(jnp.array([5, 1, 1]))
+def test_a_negative_position_that_is_traced_is_named_when_it_is_met():
     with pytest.raises(jax.errors.JaxRuntimeError, match="Invalid dropout_position: -1"):
         jax.jit(lambda k: rnn(P, X, spec=DROPPING, dropout_position=k))(-1)[0].block_until_ready()
 

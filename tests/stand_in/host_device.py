@@ -248,6 +248,10 @@ class HostDevice:
         self._cuda("memset")
         self._do(lambda: ctypes.memset(address, 0, nbytes))
 
+    def read_at(self, address, nbytes, stream):
+        self.synchronized.append(stream)
+        return np.frombuffer(ctypes.string_at(address, nbytes), np.uint8)
+
     def captured(self, stream):
         try:
             self._cuda("isCapturing")

@@ -252,6 +252,13 @@ class CudaDevice:
         """Zero memory on a stream, both given by address."""
         self.xp.cuda.runtime.memsetAsync(address, 0, nbytes, stream)
 
+    def read_at(self, address: int, nbytes: int, stream: int) -> np.ndarray[Any, Any]:
+        """Return a NumPy copy of memory, after the work on a stream, both given by address. Synchronises."""
+        host, runtime = np.empty(nbytes, np.uint8), self.xp.cuda.runtime
+        runtime.memcpyAsync(host.ctypes.data, address, nbytes, runtime.memcpyDeviceToHost, stream)
+        runtime.streamSynchronize(stream)
+        return host
+
     def take(self, array: Any, indices: Any, axis: int) -> Any:
         """Return a new array of the elements along `axis` at indices, which are on the device."""
         return self.xp.take(array, indices, axis=axis)
