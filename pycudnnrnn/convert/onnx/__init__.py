@@ -140,9 +140,8 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
     first output. The error lists the nodes to choose from. Anything that the model computes between the named nodes is
     ignored. W, R, B and P are constants, or made from constants by nodes that only move numbers.
 
-    The model must not contain states and lengths, since they belong to a call. An initial state has to be absent, zero,
-    or an input of the model. Lengths have to be absent, an input of the model, or all steps (made from the shape of a
-    value, or equal to the first size of X).
+    Initial states and lengths are not read, since they belong to a call. A warning names those that the model itself
+    holds or computes.
 
     Args:
         model: an `onnx.ModelProto` with its weights in it (no external data).
@@ -154,9 +153,8 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
 
     Raises:
         ConvertError: no RNN node, or none of this name; without `nodes`, several nodes, or an RNN in the body of an If,
-            Loop or Scan, in a function, or of another domain; named nodes that differ in their kind or attributes; a
-            state or lengths that the model contains or computes; weights that are not constants of the model; an
-            unknown attribute; a feature that `to_canonical` rejects.
+            Loop or Scan, in a function, or of another domain; named nodes that differ in their kind or attributes;
+            weights that are not constants of the model; an unknown attribute; a feature that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:

@@ -1,4 +1,4 @@
-"""The graphs of an ONNX model: which node gives a value, and which values are constants of the model."""
+"""The graphs of an ONNX model: which node gives a value, and which values are constants of it or of the caller."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
+from pycudnnrnn._text import Assumption, warn
+from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
 
 OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})
@@ -23,15 +25,20 @@ _DOMAINS: Final = frozenset({"", "ai.onnx"})
 _RECURRENT: Final = re.compile("lstm|gru|rnn", re.IGNORECASE)
 """Parts of the names of recurrent operators and functions, such as com.microsoft's DynamicQuantizeLSTM."""
 
+_MOVES: Final = frozenset({"Cast", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that only move the numbers of their first input."""
 
-_FOLDED: Final = frozenset({
-    "Cast", "Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"
-})  # fmt: skip
+_FOLDED: Final = _MOVES | {"Concat", "Constant"}
 """Operators whose result is computed if all of their inputs are constants: exporters put them before weights."""
 
+_REPEATS: Final = _MOVES | {"Expand", "Gather", "Tile", "TopK"}
+"""Operators between what a caller gives and the node that takes it: torch sorts lengths by TopK."""
 
 _DEEPEST: Final = 100
-"""Most nodes, one after the other, between a constant and a weight."""
+"""Most nodes, one after the other, between a constant and a weight, or what the caller gives and an RNN."""
+
+_OF_A_CALL: Final = {"sequence_lens": 4, "initial_h": 5, "initial_c": 6}
+"""The positions of the inputs of an RNN node that belong to a call and not to its weights."""
 
 
 class Graph:
@@ -47,34 +54,31 @@ class Graph:
         self._onnx = onnx
         self._model = model
         self._graph = graph
-        self.constants: dict[str, Any] = (around.constants if around else {}) | self._find_constants()
+        self.constants: dict[str, Any] = dict(around.constants) if around else {}
+        self.constants |= {tensor.name: tensor for tensor in graph.initializer}
         inner = [body for node in self.nodes for a in node.attribute for body in (a.g, *a.graphs) if body.node]
         self._bodies = [Graph(onnx, model, body, self) for body in inner]
-        self._inner = {name: node for body in self._bodies for name, node in body.all_producers().items()}
-
-    def all_producers(self) -> dict[str, Any]:
-        """Return the node of each value of this graph, of the bodies in it and of those around it."""
-        return self._inner | self.producer
 
     def all_rnns(self) -> list[tuple[Graph, Any]]:
         """Return the RNN nodes of this graph and of the bodies in it, each with its graph."""
         return [(self, node) for node in self.rnns] + [pair for body in self._bodies for pair in body.all_rnns()]
 
-    def steps(self, name: str) -> int | None:
-        """Return the first size of a value, if the model contains it."""
-        values = [value for value in (*self._graph.input, *self._graph.value_info) if value.name == name]
-        dims = values[0].type.tensor_type.shape.dim if values else ()
-        return dims[0].dim_value or None if dims else None
-
     def producer_of(self, name: str, kinds: Collection[str]) -> Any:
-        """Return the node that gives a value, if it is one of ONNX's own operators of these kinds and has inputs.
+        """Return the node that gives a value, if it is one of ONNX's own operators of these kinds.
 
-        Only the first output of a node counts, and every one of a Split or an If: a Dropout's second one is its mask.
+        Only the first output of a node counts, and every one of a Split: a Dropout's second one is its mask.
         """
-        node = self.producer.get(name) or self._inner.get(name)
-        if node is None or node.op_type not in kinds or not is_onnx(node) or not node.input:
+        node = self.producer.get(name)
+        if node is None or node.op_type not in kinds or not is_onnx(node):
             return None
-        return node if name == node.output[0] or node.op_type in {"Split", "If"} else None
+        return node if name == node.output[0] or node.op_type == "Split" else None
+
+    def origin(self, name: str) -> str:
+        """Return the value whose numbers are moved or repeated into this value."""
+        for _ in range(_DEEPEST):
+            node = self.producer_of(name, _REPEATS)
+            name = node.input[0] if node is not None and node.input else name
+        return name
 
     def constant(self, name: str, depth: int = 0) -> Array | None:
         """Return a constant of the model, or what nodes compute from constants alone; None for any other value.
@@ -85,13 +89,11 @@ class Graph:
         if name not in self.constants:
             self.constants[name] = None  # also for a node that needs its own result
             node = self.producer_of(name, _FOLDED) if depth < _DEEPEST else None
-            inputs = {i: self.constant(i, depth + 1) for i in node.input if i} if node is not None else {"": None}
-            if all(array is not None for array in inputs.values()):
+            inputs = {i: self.constant(i, depth + 1) for i in node.input if i} if node is not None else {}
+            if node is not None and all(array is not None for array in inputs.values()):
                 self.constants[name] = self._computed(node, name, inputs)
-        found = self.constants[name]
-        if isinstance(found, self._onnx.TensorProto):
-            return self.array(name, found)
-        return None if found is None else np.array(found)
+        value = self.constants[name]
+        return self.array(name, value) if isinstance(value, self._onnx.TensorProto) else value
 
     def check_all_seen(self) -> None:
         """Check that all RNNs are nodes of the main graph, not in a body, a function or another domain.
@@ -100,22 +102,23 @@ class Graph:
             ConvertError: one is not. The text names the first.
         """
         functions = [node for function in self._model.functions for node in function.node]
-        others = [node for node in self.nodes if node.op_type not in OPERATORS or not is_onnx(node)]
+        others = [node for node in self.nodes if node not in self.rnns]
         bodies = [node for _, node in self.all_rnns()[len(self.rnns) :]]
         for node in (*others, *functions, *bodies):
             if _RECURRENT.search(str(node.op_type)):  # bytes, if it is not UTF-8
                 what = ".".join(part for part in (str(node.domain), str(node.op_type)) if part)
                 why = f"{shorten(what)} is not read: expecting ONNX's own LSTM, GRU and RNN nodes in the main graph"
                 why += ", and this one has quantized weights" if "Quantize" in what else ""
+                why += "; onnx.inliner.inline_local_functions(model) inlines functions" if functions else ""
                 names = shorten([name_of(node) for _, node in self.all_rnns()])
-                way_out = f"to read others, {NAME_THEM}, of nodes={names}"
-                way_out += "; onnx.inliner.inline_local_functions(model) inlines functions" * bool(functions)
-                raise ConvertError("onnx", f"node {shorten(node.name)}", f"{why}; {way_out}")
+                why += f"; to read others, {NAME_THEM}, of nodes={names}"
+                raise ConvertError("onnx", f"node {shorten(node.name)}", why)
 
     def _computed(self, node: Any, name: str, inputs: dict[str, Any]) -> Array:
         """Return what a node gives for these inputs, by onnx.reference."""
         helper = self._onnx.helper
-        if sum(array.nbytes for array in inputs.values()) > self._model.ByteSize():
+        held = [self.array(name, attribute.t) for attribute in node.attribute if attribute.HasField("t")]
+        if sum(array.nbytes for array in (*inputs.values(), *held)) > self._model.ByteSize():
             raise ConvertError("onnx", shorten(name), "is made of more bytes than the model has")
         tensors = [self._onnx.numpy_helper.from_array(array, i) for i, array in inputs.items()]
         graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(name)], tensors)
@@ -125,17 +128,6 @@ class Graph:
         except Exception as error:  # whatever NumPy and the evaluator raise
             raise ConvertError("onnx", shorten(name), f"cannot be computed: {shorten(str(error))}") from error
         return np.asarray(array)
-
-    def _find_constants(self) -> dict[str, Any]:
-        """Return initializers and the values of Constant nodes, by name: tensors, numbers or lists of numbers."""
-        found: dict[str, Any] = {tensor.name: tensor for tensor in self._graph.initializer}
-        for node in self.nodes:
-            if node.op_type == "Constant" and is_onnx(node) and len(node.attribute) == 1:
-                (given,) = node.attribute
-                values = {"value": given.t, "value_float": given.f, "value_int": given.i}
-                values |= {"value_floats": [*given.floats], "value_ints": [*given.ints]}
-                found |= {name: values.get(given.name) for name in node.output}  # None: text, or a sparse one
-        return found
 
     def array(self, name: str, tensor: Any) -> Array:
         """Return a tensor of the model as an array; `name` is for the error.
@@ -151,6 +143,29 @@ class Graph:
         except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:
             raise ConvertError("onnx", shorten(name), f"is not a readable tensor: {error}") from error
         return array
+
+
+def warn_of_call_inputs(nodes: list[tuple[Graph, Any]]) -> None:
+    """Warn of states and lengths that the model holds or computes: they are not read, since they belong to a call.
+
+    No warning where the caller gives them (an input of the model that X does not come from), for a state of zeros, and
+    for lengths that are made from the shape of a value.
+    """
+    data = {graph.origin(name) for graph, node in nodes for name in node.input[:1]}
+    unread = []
+    for graph, node in nodes:
+        for key, place in _OF_A_CALL.items():
+            for name in map(graph.origin, filter(None, node.input[place : place + 1])):
+                array, source = graph.constant(name), graph.producer.get(name)
+                if source is not None and source.op_type == "ConstantOfShape":
+                    array = graph.array(name, source.attribute[0].t) if source.attribute else np.zeros(1)
+                is_callers = array is None and name in graph.inputs and name not in data
+                is_usual = array is not None and not np.any(array) and key != "sequence_lens"
+                is_all = source is not None and source.op_type == "Shape" and key == "sequence_lens"
+                if not (is_callers or is_usual or is_all):
+                    unread.append(f"{key} of node {shorten(name_of(node))} (from {shorten(name)})")
+    if unread:
+        warn(f"not read, since it belongs to each call: {some(unread, str)}", Assumption)
 
 
 def is_onnx(node: Any) -> bool:

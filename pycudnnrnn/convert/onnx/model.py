@@ -9,8 +9,7 @@ import numpy as np
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert._cells import Stack
-from pycudnnrnn.convert.onnx.call import check_call_inputs
-from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph, name_of
+from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph, name_of, warn_of_call_inputs
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
@@ -48,7 +47,7 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
             "onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}; onnx.load(path) reads one"
         )
     graph = Graph(onnx, model)
-    found = _all_nodes(graph, model.producer_name) if nodes is None else _named_nodes(graph, nodes)
+    found = _all_nodes(graph, model) if nodes is None else _named_nodes(graph, nodes)
     if len({node.op_type for _, node in found}) > 1:
         kinds = ", ".join(sorted({node.op_type for _, node in found}))
         raise ConvertError("onnx", "model", f"has nodes of several kinds, {kinds}: {NAME_THEM}")
@@ -57,7 +56,8 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     if any(setting != settings[0] for setting in settings):
         why = f"the nodes of one stack have equal ones, got {shorten(settings)}; {NAME_THEM}"
         raise ConvertError("onnx", "attributes", why)
-    check_call_inputs(found)
+    if model.producer_name != _PRODUCER:  # `to_model` computes the default of its lengths
+        warn_of_call_inputs(found)
     for k, (inner, node) in enumerate(found):
         for key, name in zip(_INPUTS, node.input, strict=False):
             if key in "WRBP" and name:
@@ -83,13 +83,19 @@ def stacks(model: Any) -> list[Stack]:
     return listed
 
 
-def _all_nodes(graph: Graph, producer: str) -> list[tuple[Graph, Any]]:
+def _all_nodes(graph: Graph, model: Any) -> list[tuple[Graph, Any]]:
     """Return the one RNN node of a model, or those that `to_model` wrote."""
     graph.check_all_seen()
     names = [name_of(node) for node in graph.rnns]
     if not names:
-        raise ConvertError("onnx", "model", "has no LSTM, GRU or RNN node")
-    is_ours = producer == _PRODUCER and names == [_NODE.format(k) for k in range(len(names))]
+        why = "has no LSTM, GRU or RNN node"
+        if any("weight_hh" in tensor.name for tensor in model.graph.initializer):
+            why += (
+                "; it spells out an RNN of PyTorch in smaller ones, whose weights convert.pytorch reads: {tensor.name: "
+            )
+            why += "onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}"
+        raise ConvertError("onnx", "model", why)
+    is_ours = model.producer_name == _PRODUCER and names == [_NODE.format(k) for k in range(len(names))]
     is_ours = is_ours and all(node.op_type in _WRITTEN for node in graph.nodes)
     if len(names) > 1 and not is_ours:
         why = f"has {len(names)} RNN nodes: {NAME_THEM}, in its order; the model's are nodes={shorten(names, _LISTED)}"
