@@ -10,7 +10,7 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn._text import Assumption, warn
+from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
 
