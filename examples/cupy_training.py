@@ -7,24 +7,30 @@ In each sequence two numbers are marked, and the model predicts their sum. The n
 No GPU has run it yet: see docs/gpu-verification.md.
 """
 
+import argparse
 import sys
 
 import numpy as np
 
 from pycudnnrnn import ops
+from pycudnnrnn.errors import PycudnnrnnError
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+parser.add_argument("device", nargs="?", choices=["cuda", "cpu"], default="cuda")
+device = parser.parse_args().device
 
 T, BATCH, UNITS, UPDATES = 12, 64, 24, 300
 
-if sys.argv[1:] == ["cpu"]:
-    xp, device = np, "cpu"
-else:
-    import cupy as xp
-
-    device = "cuda"
-
 rng = np.random.default_rng(0)
 op = ops.CudnnLSTM(num_layers=1, num_units=UNITS, input_size=2)
-params = op.init_params(seed=1, device=device)  # in cuDNN's layout on a GPU
+try:
+    params = op.init_params(seed=1, device=device)  # in cuDNN's layout on a GPU
+except PycudnnrnnError as error:  # no GPU, no CuPy or no cuDNN
+    sys.exit(str(error))
+if device == "cuda":
+    import cupy as xp
+else:
+    xp = np
 kernel = xp.asarray(rng.normal(size=(UNITS, 1), scale=0.2).astype("float32"))
 
 
@@ -39,10 +45,10 @@ def batch():
 
 moments = [(array * 0, array * 0) for array in (params, kernel)]
 for update in range(1, UPDATES + 1):
-    x, wanted = batch()
+    x, sums = batch()
     fwd = op.forward(x, None, None, params)
     last = fwd.output_h[0]  # [B, UNITS]: the state after the last step
-    difference = last @ kernel - wanted
+    difference = last @ kernel - sums
     loss = (difference * difference).mean()
 
     d_prediction = difference * (2 / BATCH)

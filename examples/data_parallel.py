@@ -6,21 +6,26 @@ With `-m mpi4py`, an exception on one rank ends the others. The losses equal tho
 """
 
 import argparse
+import sys
 from pydoc_data.topics import topics  # a text that is part of every Python
 
 import numpy as np
-from mpi4py import MPI
 
 from pycudnnrnn import ops
 from pycudnnrnn.distributed import all_reduce_gradients, broadcast_params
+from pycudnnrnn.errors import MissingDependencyError
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("--updates", type=int, default=200)
 parser.add_argument("--units", type=int, default=128)
 parser.add_argument("--streams", type=int, default=32, help="number of streams, over all ranks")
 parser.add_argument("--steps", type=int, default=64)
 options = parser.parse_args()
 
+try:
+    from mpi4py import MPI
+except ImportError:
+    sys.exit(str(MissingDependencyError("mpi4py", "distributed", "data_parallel.py")))
 comm = MPI.COMM_WORLD
 if comm.size > options.streams:
     parser.error(f"{comm.size} ranks are too many for {options.streams} streams")
@@ -57,9 +62,9 @@ def loss_and_gradient(window, state, gradient):
     p = hidden @ kernel + bias
     p = np.exp(p - p.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    wanted = np.arange(len(p)), window[1:].reshape(-1)
-    loss = -np.log(p[wanted]).mean()
-    p[wanted] -= 1
+    following = np.arange(len(p)), window[1:].reshape(-1)
+    loss = -np.log(p[following]).mean()
+    p[following] -= 1
     p /= len(p)
     d_kernel[:], d_bias[:] = hidden.T @ p, p.sum(axis=0)
     fwd.backward((p @ kernel.T).reshape(fwd.output.shape), out=d_params)

@@ -1,25 +1,36 @@
-"""Train an LSTM in JAX: one flat buffer of parameters, and gradients under jit."""
+"""Train an LSTM in JAX: one flat buffer of parameters, and gradients under jit.
 
+python examples/jax_training.py
+"""
+
+import argparse
+import sys
+
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+
+try:
+    from pycudnnrnn.interop.jax import rnn
+except ImportError as error:
+    sys.exit(str(error))
 import jax
 import jax.numpy as jnp
 
 from pycudnnrnn import ops
-from pycudnnrnn.interop.jax import rnn
 
 T, B, INPUT, UNITS = 20, 16, 6, 12
 op = ops.CudnnLSTM(num_layers=1, num_units=UNITS, input_size=INPUT)
 
 
-def loss(weights, x, wanted):
+def loss(weights, x, goal):
     """Return the mean squared error of a weighted sum of the last output."""
     params, readout = weights
     output, _, _ = rnn(params, x, spec=op)
-    return jnp.mean((output[-1] @ readout - wanted) ** 2)
+    return jnp.mean((output[-1] @ readout - goal) ** 2)
 
 
 @jax.jit
-def update(weights, x, wanted):
-    value, gradients = jax.value_and_grad(loss)(weights, x, wanted)
+def update(weights, x, goal):
+    value, gradients = jax.value_and_grad(loss)(weights, x, goal)
     return jax.tree.map(lambda w, g: w - g, weights, gradients), value
 
 
@@ -35,7 +46,6 @@ def train(steps):
     return losses
 
 
-if __name__ == "__main__":
-    found = train(300)
-    for step in range(0, 300, 50):
-        print(f"step {step:3d}: loss {sum(found[step : step + 50]) / 50:.4f}")
+losses = train(300)
+for step in range(0, 300, 50):
+    print(f"step {step:3d}: loss {sum(losses[step : step + 50]) / 50:.4f}")

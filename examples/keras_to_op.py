@@ -9,13 +9,13 @@ import numpy as np
 
 from pycudnnrnn import convert, ops
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("file")
-parser.add_argument("layers", nargs="*", metavar="LAYER")
-given = parser.parse_args()
+parser.add_argument("layers", nargs="*", metavar="LAYER", default=None)
+options = parser.parse_args()
 
-arrays = convert.keras.read(given.file)
-c = convert.keras.to_canonical(arrays, layers=given.layers or None)
+arrays = convert.keras.read(options.file)
+c = convert.keras.to_canonical(arrays, layers=options.layers or None)
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c)
 x = np.linspace(-1, 1, 5 * 2 * op.input_size).reshape(5, 2, -1).astype(c.spec.dtype)  # [T, B, input_size]

@@ -7,9 +7,13 @@ NumPy engine allocates temporary memory in each call. For a GPU, make the arrays
 device="cuda". No GPU has run that yet: see docs/gpu-verification.md.
 """
 
+import argparse
+
 import numpy as np
 
 from pycudnnrnn import ops
+
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
 
 STEPS, BATCH = 100, 4
 

@@ -13,21 +13,21 @@ import numpy as np
 
 from pycudnnrnn import checkpoint, convert, ops
 
-parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
 parser.add_argument("checkpoint")
 parser.add_argument("scope", nargs="?")
 parser.add_argument("activation", nargs="?", choices=["tanh", "relu"])
-given = parser.parse_args()
+options = parser.parse_args()
 
-scopes = list(checkpoint.inspect(given.checkpoint).items)
-if given.scope is None and len(scopes) != 1:
-    there = f"give the scope of one of its {len(scopes)} RNNs: {', '.join(scopes)}"
-    parser.error(there if scopes else "the file has no RNN")
-scope = scopes[0] if given.scope is None else given.scope
+scopes = list(checkpoint.inspect(options.checkpoint).items)
+if options.scope is None and len(scopes) != 1:
+    problem = f"give the scope of one of its {len(scopes)} RNNs: {', '.join(scopes)}"
+    parser.error(problem if scopes else "the file has no RNN")
+scope = scopes[0] if options.scope is None else options.scope
 
-arrays = checkpoint.read_tensorflow(given.checkpoint)
+arrays = checkpoint.read_tensorflow(options.checkpoint)
 c = convert.tensorflow.to_canonical(  # a warning names what it leaves out
-    arrays, prefix=scope, activation=given.activation
+    arrays, prefix=scope, activation=options.activation
 )
 op = ops.from_spec(c.spec)
 params = op.canonical_to_params(c)

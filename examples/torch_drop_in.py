@@ -5,9 +5,16 @@ python examples/torch_drop_in.py
 After each number of a sequence, the model predicts if the sum so far is positive.
 """
 
-import torch
+import argparse
+import sys
 
-from pycudnnrnn.interop.torch import LSTM
+argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+
+try:
+    from pycudnnrnn.interop.torch import LSTM
+except ImportError as error:
+    sys.exit(str(error))
+import torch
 
 
 def train(lstm_class: type[torch.nn.Module], steps: int = 60) -> list[float]:
@@ -27,7 +34,6 @@ def train(lstm_class: type[torch.nn.Module], steps: int = 60) -> list[float]:
     return losses
 
 
-if __name__ == "__main__":
-    for lstm_class in (torch.nn.LSTM, LSTM):
-        losses = train(lstm_class)
-        print(f"{lstm_class.__module__}.{lstm_class.__name__}: loss {losses[0]:.4f} -> {losses[-1]:.4f}")
+for lstm_class in (torch.nn.LSTM, LSTM):
+    losses = train(lstm_class)
+    print(f"{lstm_class.__module__}.{lstm_class.__name__}: loss {losses[0]:.4f} -> {losses[-1]:.4f}")

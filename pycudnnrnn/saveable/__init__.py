@@ -191,7 +191,8 @@ class CudnnOpaqueParamsSaveable(Saveable):
         self.name = check_text("name", name)
         self.scope = scope or ""
         self._opaque, self._spec = opaque_params, spec
-        canonical_of(spec, value_of(opaque_params))  # raises for a buffer of another size
+        opaque = value_of(opaque_params)
+        op_of(spec, opaque.dtype).params_to_canonical(opaque, copy=False)  # raises for a buffer of another size
 
     @staticmethod
     def of(opaque_params: Any, spec: RNNSpec, scope: str | None, name: str) -> CudnnOpaqueParamsSaveable:

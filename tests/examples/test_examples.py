@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pycudnnrnn import CudnnLSTM, Saver
 from tests.helpers.layers import built
@@ -31,6 +32,41 @@ def test_every_example_has_a_test_that_names_it():
     for path in EXAMPLES.iterdir():
         if path.suffix in {".py", ".ipynb"}:
             assert path.name in tests
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*[!l].py")), ids=lambda path: path.stem)
+def test_every_program_explains_itself_and_runs_nothing_before(path, tmp_path):
+    out = example(
+        path.name, "--help", cwd=tmp_path, PYTHONPATH=str(without(tmp_path, "torch", "jax", "cupy", "mpi4py"))
+    )
+    assert path.name in out
+    assert "--help" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("torch_drop_in", "torch"),
+        ("jax_training", "jax"),
+        ("cupy_training", "cuda13"),
+        ("data_parallel", "distributed"),
+    ],
+)
+def test_a_missing_extra_is_one_line_that_names_it(name, extra, tmp_path):
+    found = without(tmp_path, "torch", "jax", "cupy", "mpi4py")
+    command = [sys.executable, EXAMPLES / f"{name}.py"]
+    environment = os.environ | {"PYTHONPATH": str(found)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"pycudnnrnn[{extra}]" in done.stderr or f".[{extra}]" in done.stderr
+
+
+def without(folder, *packages):
+    """Return a folder to import from first, in which these packages are missing ones."""
+    for name in packages:
+        (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name={name!r})")
+    return folder
 
 
 def test_training_learns_to_add_on_numpy_arrays(tmp_path):

@@ -81,7 +81,8 @@ def _noticed() -> Iterator[None]:
 @functools.cache
 def _notice() -> None:
     once = "once on a machine" if kernels.are_cached() else "in each process, unless NUMBA_CACHE_DIR can be written"
-    logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels; this happens %s", once)
+    text = "compiling the CPU's kernels: each cell and pass takes one to three seconds at its first use, %s"
+    logging.getLogger("pycudnnrnn").warning(text, once)
 
 
 def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
