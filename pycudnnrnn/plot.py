@@ -20,7 +20,7 @@ from pycudnnrnn._checks import check_int, check_text, needs, one_of
 from pycudnnrnn._files import check_target, write_atomically
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
-from pycudnnrnn.layout._html import GATE_COLOURS
+from pycudnnrnn.layout.tables import GATE_COLOURS
 from pycudnnrnn.spec import GATES, RNNMode, RNNSpec
 from pycudnnrnn.testing import reference
 

@@ -15,7 +15,7 @@ from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import EngineError, MissingDependencyError, version_text
 from pycudnnrnn.layout import Differences, ParamLayout, Region, arithmetic_layout, differences
-from pycudnnrnn.layout._table import COLUMNS, row
+from pycudnnrnn.layout.tables import COLUMNS, row
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.queried import query
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,7 @@ from typing import Any, Final, Literal, cast, get_args
 from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_int, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
-from pycudnnrnn.layout._html import html
-from pycudnnrnn.layout._table import plain_text
+from pycudnnrnn.layout.tables import html, plain_text
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
 __all__ = [
@@ -131,7 +131,7 @@ class ParamLayout:
     Printing a layout shows a table of its regions: W and bW belong to the product of the input, R and bR to that of the
     state h, P is the projection. Layouts of equal size with equal regions are equal.
 
-    `op.layout()` returns a layout; the regions of one made by arithmetic are computed at first use.
+    `op.layout()` returns a layout.
 
     Args:
         size: number of elements of the buffer, padding included.
@@ -140,8 +140,7 @@ class ParamLayout:
 
     Raises:
         LayoutError: regions that overlap or leave the buffer, that are not in canonical order, or of which two are the
-            same matrix or bias; a region with an impossible word, number or shape; or more than 262,144 regions by
-            arithmetic.
+            same matrix or bias; or a region with an impossible word, number or shape.
         ArgumentTypeError: a size that is no integer, or something other than a `Region`.
 
     Example:
@@ -179,18 +178,6 @@ class ParamLayout:
             end, last = region.offset + region.size, region
         if end > self.size:
             raise LayoutError(f"{last} ends at {end}, past the buffer's {self.size} elements")
-
-    @classmethod
-    def _arithmetic(cls, spec: RNNSpec) -> ParamLayout:
-        made = object.__new__(cls)
-        made.__dict__.update(size=_size(spec), _spec=spec)
-        return made
-
-    def __getattr__(self, name: str) -> Any:
-        spec = self.__dict__.get("_spec")
-        if name != "regions" or spec is None:
-            raise AttributeError(f"ParamLayout has no attribute {name!r}")
-        return self.__dict__.setdefault("regions", _regions(spec))
 
     def __hash__(self) -> int:
         return hash(self.size)  # cheap: each call looks layouts up in caches
@@ -318,6 +305,7 @@ def differences(layout: ParamLayout, other: ParamLayout) -> Differences:
     return pairs | {key: (one.get(key), two.get(key)) for key in one | two if one.get(key) != two.get(key)}
 
 
+@functools.lru_cache(maxsize=256)
 def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
     """Return the layout of a spec by arithmetic: in canonical order, without padding.
 
@@ -326,6 +314,9 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
     Args:
         spec: the RNN to lay out.
 
+    Raises:
+        LayoutError: more than 262,144 regions.
+
     Example:
         >>> from pycudnnrnn import RNNSpec
         >>> arithmetic_layout(RNNSpec("lstm", num_layers=2, num_units=8, input_size=4)).size
@@ -333,28 +324,15 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
 
     Source: jax.experimental.rnn and MXNet's fused RNN op rely on this order for cuDNN.
     """
-    return ParamLayout._arithmetic(spec)  # noqa: SLF001
-
-
-def _size(spec: RNNSpec) -> int:
-    """Count the elements. All layers above the first have the same number."""
-    one, two = (
-        sum(math.prod(shape) for *_, shape in canonical_shapes(spec.replace(num_layers=layers))) for layers in (1, 2)
-    )
-    return one + (spec.num_layers - 1) * (two - one)
-
-
-def _regions(spec: RNNSpec) -> tuple[Region, ...]:
-    count = sum(1 for _ in canonical_shapes(spec.replace(num_layers=1))) * spec.num_layers
+    count = spec.num_layers * sum(1 for _ in canonical_shapes(spec.replace(num_layers=1)))
     if count > REGIONS_MAX:
-        raise LayoutError(f"{spec.num_layers} layers have {count} regions, and at most {REGIONS_MAX} are listed")
-    regions = []
-    end = 0
+        raise LayoutError(f"{spec.num_layers} layers have {count} regions, and a layout has at most {REGIONS_MAX}")
+    regions, end = [], 0
     for pseudo_layer, lin_layer_id, gate, kind, shape in canonical_shapes(spec):
         region = Region(pseudo_layer, lin_layer_id, gate, kind, end if math.prod(shape) else 0, shape, spec.num_dirs)
         end += region.size
         regions.append(region)
-    return tuple(regions)
+    return ParamLayout(end, tuple(regions))
 
 
 def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, Gate, RegionKind, tuple[int, ...]]]:

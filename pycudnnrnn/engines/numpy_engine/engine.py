@@ -114,7 +114,7 @@ class NumpyEngine:
         Args:
             spec: description of the RNN.
         """
-        return _arithmetic_layout(spec)
+        return arithmetic_layout(spec)
 
     def plan(self, config: CallConfig) -> NumpyPlan:
         """Return the plan for calls of one kind on the caller's buffers.
@@ -155,8 +155,3 @@ class NumpyEngine:
 @functools.lru_cache(maxsize=KINDS_MAX)
 def _calls_of(engine: NumpyEngine, spec: RNNSpec, schedule: Schedule, *, keeps: bool, drops: bool) -> Calls:
     return Calls(spec, schedule, engine.layout(spec), keeps=keeps, drops=drops)
-
-
-@functools.lru_cache(maxsize=256)
-def _arithmetic_layout(spec: RNNSpec) -> ParamLayout:
-    return arithmetic_layout(spec)
