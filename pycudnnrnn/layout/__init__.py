@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, cast, get_args
 
 from pycudnnrnn import _locks
-from pycudnnrnn._checks import check_int, shorten
+from pycudnnrnn._checks import check_int, one_of, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout.tables import html, plain_text
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
@@ -174,7 +174,7 @@ class ParamLayout:
         end, last = 0, None
         for region in sorted((r for r in self.regions if r.size), key=lambda r: r.offset):
             if region.offset < end:
-                raise LayoutError(f"{region} overlaps {last}" if last else f"{region} starts before the buffer")
+                raise LayoutError(f"{region} overlaps {last}")
             end, last = region.offset + region.size, region
         if end > self.size:
             raise LayoutError(f"{last} ends at {end}, past the buffer's {self.size} elements")
@@ -248,8 +248,8 @@ def _check_region(region: Region) -> None:
     """Raise if no RNN has such a region."""
     if not isinstance(region, Region):
         raise ArgumentTypeError("regions", "a Region each", shorten(region))
-    numbers = (region.pseudo_layer, region.lin_layer_id, *region.shape)
-    if not isinstance(region.offset, int) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+    numbers = (region.pseudo_layer, region.lin_layer_id, region.offset, *region.shape)
+    if not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise LayoutError(f"{region} has a number that is not an integer from 0")
     if region.kind not in get_args(RegionKind) or region.gate not in get_args(Gate) or region.num_dirs not in {1, 2}:
         raise LayoutError(f"{region} has a kind, a gate or a num_dirs that no RNN has")
@@ -263,10 +263,10 @@ def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
     for name, value in asked.items():
         if value is None:
             continue
-        there = _values(left, name)
-        left = [region for region in left if getattr(region, name) == value]
+        before, left = left, [region for region in left if getattr(region, name) == value]
         if not left:
-            raise ArgumentError(name, f"{there} {f'where {so_far}' if so_far else 'in this layout'}", shorten(value))
+            where = f"where {so_far}" if so_far else "in this layout"
+            raise ArgumentError(name, f"{_values(before, name)} {where}", shorten(value))
         so_far += f"{', ' if so_far else ''}{name}={value!r}"
     if len(left) == 1:
         return left[0]
@@ -277,9 +277,8 @@ def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
 
 def _values(regions: list[Region], name: str) -> str:
     """List the values of one attribute, for an error text."""
-    found = dict.fromkeys(getattr(region, name) for region in regions)
-    words = [repr(value) for value in found] or ["nothing"]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    values = list(dict.fromkeys(getattr(region, name) for region in regions))
+    return one_of(values) if values else "nothing"
 
 
 def differences(layout: ParamLayout, other: ParamLayout) -> Differences:
@@ -354,16 +353,12 @@ def canonical_shapes(spec: RNNSpec) -> Iterator[tuple[int, int, Gate, RegionKind
         layer = pseudo_layer // spec.num_dirs
         skip = layer == 0 and spec.input_mode is InputMode.SKIP_INPUT
         columns = 0 if skip else spec.layer_input_size(layer)
-        for gate_id, gate in enumerate(gates):
-            yield pseudo_layer, gate_id, gate, "weight", (units, columns)
-        for gate_id, gate in enumerate(gates, len(gates)):
-            yield pseudo_layer, gate_id, gate, "weight", (units, state)
+        for first, width in ((0, columns), (len(gates), state)):
+            for gate_id, gate in enumerate(gates, first):
+                yield pseudo_layer, gate_id, gate, "weight", (units, width)
         if spec.num_proj:
             yield pseudo_layer, LSTM_PROJECTION_ID, "projection", "weight", (state, units)
     for pseudo_layer in range(spec.num_pseudo_layers):
-        if spec.has_input_bias:
-            for gate_id, gate in enumerate(gates):
-                yield pseudo_layer, gate_id, gate, "bias", (units,)
-        if spec.has_recurrent_bias:
-            for gate_id, gate in enumerate(gates, len(gates)):
+        for first, has_bias in ((0, spec.has_input_bias), (len(gates), spec.has_recurrent_bias)):
+            for gate_id, gate in enumerate(gates if has_bias else (), first):
                 yield pseudo_layer, gate_id, gate, "bias", (units,)

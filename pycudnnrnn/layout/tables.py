@@ -41,14 +41,11 @@ def plain_text(layout: ParamLayout) -> str:
     shown = regions if left_out <= 0 else regions[: ROWS_MAX // 2] + regions[-(ROWS_MAX // 2) :]
     rows = [list(COLUMNS), *map(row, shown)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = ["  ".join(map(_aligned, COLUMNS, cells, widths)).rstrip() for cells in rows]
+    columns = [f"{{:{'>' if name in NUMBERS else '<'}{width}}}" for name, width in zip(COLUMNS, widths, strict=True)]
+    lines = ["  ".join(columns).format(*cells).rstrip() for cells in rows]
     if left_out > 0:
         lines.insert(1 + ROWS_MAX // 2, f"... {left_out:,} more regions ...")
     return "\n".join([f"ParamLayout: {layout.size:,} elements, {len(regions):,} regions", *lines])
-
-
-def _aligned(column: str, cell: str, width: int) -> str:
-    return cell.rjust(width) if column in NUMBERS else cell.ljust(width)
 
 
 def html(layout: ParamLayout) -> str:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_dropout, check_int, check_real, check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.spec._clip import as_float32, bound_source
 from pycudnnrnn.spec._words import (
     AUTO_SELECT,
     COMPUTE_DTYPES,
@@ -39,6 +38,8 @@ from pycudnnrnn.spec._words import (
     ModeLike,
     PlainGate,
     RNNMode,
+    as_float32,
+    bound_source,
     parse_dtype,
 )
 

@@ -105,12 +105,7 @@ class ConverterTests:
 
     def test_views_of_another_layout_with_padding_come_back(self) -> None:
         """The arrays may be anywhere in a buffer; what is next to them is not read."""
-
-        @given(_calls(self.models), st.data())
-        def check(problem: Problem, data: st.DataObject) -> None:
-            self._check(problem, data.draw(strategies.layouts(problem.spec)))
-
-        check()
+        self._check_all(self.models, strategies.layouts)
 
     def test_numbers_are_those_of_the_reference(self) -> None:
         """Results of `run_mine` equal those of the equations, in float64."""
@@ -128,10 +123,12 @@ class ConverterTests:
 
         check()
 
-    def _check_all(self, models: st.SearchStrategy[RNNSpec]) -> None:
-        @given(_calls(models))
-        def check(problem: Problem) -> None:
-            self._check(problem, problem.op.layout())
+    def _check_all(self, models: st.SearchStrategy[RNNSpec], layouts: Any = None) -> None:
+        """Convert in the layouts of a strategy; None: in the arithmetic one."""
+
+        @given(_calls(models), st.data())
+        def check(problem: Problem, data: st.DataObject) -> None:
+            self._check(problem, problem.op.layout() if layouts is None else data.draw(layouts(problem.spec)))
 
         check()
 

@@ -12,18 +12,14 @@ import numpy as np
 from pycudnnrnn import ops
 from pycudnnrnn._checks import check_word
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.spec import DTypeLike, ModeLike, RNNMode
+from pycudnnrnn.spec import DTypeLike, ModeLike, RNNMode, RNNSpec
 from pycudnnrnn.testing.problems import Problem
 
 __all__ = ["KINDS", "NVIDIA_CHECKSUMS", "TF_VALUES", "checksums", "sum_on_ones"]
 __dir__ = __all__.copy
 
-KINDS: Final[dict[str, Any]] = {
-    RNNMode.LSTM: ops.CudnnLSTM,
-    RNNMode.GRU: ops.CudnnGRU,
-    RNNMode.RNN_TANH: ops.CudnnRNNTanh,
-    RNNMode.RNN_RELU: ops.CudnnRNNRelu,
-}
+KINDS: Final[dict[str, Any]] = {mode: type(ops.from_spec(RNNSpec(mode, 1, 1, 1))) for mode in RNNMode}
+"""The class of each cell's ops."""
 
 TF_VALUES: Final[tuple[tuple[ModeLike, int, int, int, int, int, float], ...]] = (
     ("lstm", 4, 200, 200, 20, 10, 231833.22),

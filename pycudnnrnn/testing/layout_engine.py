@@ -34,9 +34,6 @@ class LayoutEngine(NumpyEngine):
             raise ArgumentTypeError("layout", "a ParamLayout", type(layout))
         self._layout = layout
 
-    def __repr__(self) -> str:
-        return f"<LayoutEngine of {self._layout.size} elements, {len(self._layout.regions)} regions>"
-
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Return the engine's layout.
 

@@ -90,10 +90,9 @@ class Step:
             h: the output of the last step, one vector.
         """
         mode = self.spec.mode
-        if mode is RNNMode.RNN_TANH:
-            return (np.tanh(self.from_input(0, x) + self.from_state(0, h)),)
-        if mode is RNNMode.RNN_RELU:
-            return (relu(self.from_input(0, x) + self.from_state(0, h)),)
+        if mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
+            a = self.from_input(0, x) + self.from_state(0, h)
+            return (np.tanh(a) if mode is RNNMode.RNN_TANH else relu(a),)
         if mode is RNNMode.GRU:
             r = sigmoid(self.from_input(0, x) + self.from_state(0, h))
             z = sigmoid(self.from_input(1, x) + self.from_state(1, h))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from pycudnnrnn import ops
 from pycudnnrnn import spec as words
-from pycudnnrnn._checks import check_bool, check_int, check_word, needs, shorten
+from pycudnnrnn._checks import check_bool, check_int, needs, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.spec import INT32_MAX, Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
@@ -49,7 +50,7 @@ def specs(
     """Draw valid specs without dropout. Failures shrink to small sizes without projection.
 
     The algorithm is drawn first, then only words that it supports. `st.from_type(RNNSpec)` is this strategy with its
-    defaults, once this module is imported.
+    defaults.
 
     Args:
         modes: cells to draw from. None: all four. Default: None.
@@ -96,10 +97,10 @@ def specs(
         ("compute_dtype", _listed("compute_dtypes", compute_dtypes)),
         ("bias_mode", _listed("bias_modes", bias_modes, words.BiasMode)),
         ("input_mode", _listed("input_modes", input_modes, InputMode)),
+        ("direction", _listed("directions", directions, Direction)),
         ("num_proj", _with_and_without("projection", projection, 1) if units[1] > 1 else (None,)),
         ("cell_clip", _with_and_without("clip", clip, 1.0)),
     )
-    ways = [check_word(Direction, "direction", value) for value in _listed("directions", directions, Direction)]
     valid = _valid(fields)
     if not valid:
         raise ArgumentError("algorithms", "one that goes with the other words", [*map(str, algorithms)])
@@ -123,7 +124,6 @@ def specs(
             num_layers=draw(st.integers(*layers)),
             num_units=num_units,
             input_size=num_units if kind["input_mode"] == InputMode.SKIP_INPUT else width,
-            direction=draw(st.sampled_from(ways)),
             **kind,
         )
 
@@ -161,17 +161,13 @@ def _valid(fields: Fields) -> list[dict[str, Any]]:
                 parse_dtype(name, value)  # which of them a spec can have depends on its dtype
             else:
                 RNNSpec(**SMALL | {name: value})
-    names = [name for name, _ in fields]
-    found = [dict(zip(names, each, strict=True)) for each in itertools.product(*(values for _, values in fields))]
-    return [kind for kind in found if _is_valid(kind)]
-
-
-def _is_valid(kind: dict[str, Any]) -> bool:
-    try:
-        RNNSpec(**SMALL | kind)
-    except ArgumentError:
-        return False
-    return True
+    valid = []
+    for each in itertools.product(*(values for _, values in fields)):
+        kind = dict(zip((name for name, _ in fields), each, strict=True))
+        with contextlib.suppress(ArgumentError):
+            RNNSpec(**SMALL | kind)
+            valid.append(kind)
+    return valid
 
 
 def sequence_lengths(T: int, B: int, *, least: int = 0) -> st.SearchStrategy[list[int] | None]:
@@ -314,6 +310,3 @@ def _strategy(name: str, value: Any, expected: str = "a strategy") -> Any:
     if not isinstance(value, st.SearchStrategy):
         raise ArgumentTypeError(name, expected, shorten(value))
     return value
-
-
-st.register_type_strategy(RNNSpec, specs())
