@@ -46,8 +46,8 @@ def from_canonical(weights: Sequence[Any], biases: Sequence[Any], layout: ParamL
             raise ArgumentError(name, f"{len(regions)} arrays", f"{len(arrays)} arrays")
         for index, (array, region) in enumerate(zip(arrays, regions, strict=True)):
             if tuple(array.shape) not in {region.shape, (region.size,)}:
-                wanted = f"{region.shape} ({region.kind} of gate {region.gate!r}, pseudo-layer {region.pseudo_layer})"
-                raise ArgumentError(f"{name}[{index}]", wanted, tuple(array.shape), aspect="shape")
+                expected = f"{region.shape} ({region.kind} of gate {region.gate!r}, pseudo-layer {region.pseudo_layer})"
+                raise ArgumentError(f"{name}[{index}]", expected, tuple(array.shape), aspect="shape")
             placed.append((region, array))
     if sum(region.size for region, _ in placed) < layout.size:
         out[:] = 0

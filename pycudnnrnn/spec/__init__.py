@@ -226,8 +226,8 @@ class RNNSpec:
             return None
         if self.mode is not RNNMode.LSTM:
             raise ArgumentError("cell_clip", f"None for mode {str(self.mode)!r} (only the LSTM has a cell)", value)
-        given = value if isinstance(value, (tuple, list)) else [value]
-        bounds = [as_float32(check_real("cell_clip", bound)) for bound in given]
+        sides = value if isinstance(value, (tuple, list)) else [value]
+        bounds = [as_float32(check_real("cell_clip", bound)) for bound in sides]
         if len(bounds) == 1 and bounds[0] > 0:
             return -bounds[0], bounds[0]
         if len(bounds) == 2 and bounds[0] <= bounds[1]:

@@ -96,9 +96,9 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
 
     Example:
         >>> from pycudnnrnn.testing import goldens
-        >>> found = goldens.checksums("cpu", "gru")
+        >>> sums = goldens.checksums("cpu", "gru")
         >>> expected = goldens.NVIDIA_CHECKSUMS["gru"]
-        >>> all(abs(found[name] / expected[name] - 1) < 1e-5 for name in expected)
+        >>> all(abs(sums[name] / expected[name] - 1) < 1e-5 for name in expected)
         True
     """
     T, L, U, B = 20, 2, 512, 64
@@ -108,6 +108,6 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
     for weight in op.params_to_canonical(params, copy=False)[0]:
         weight[:] = 1 / weight.size
     state, data = xp.ones((L, B, U), dtype), xp.ones((T, B, U), dtype)
-    found = Problem(op, params, data, state, state, None, data, state, state).results()
-    found["dw"] = found.pop("dparams")
-    return {name: float(array.sum(dtype=np.float64)) for name, array in found.items()}
+    results = Problem(op, params, data, state, state, None, data, state, state).results()
+    results["dw"] = results.pop("dparams")
+    return {name: float(array.sum(dtype=np.float64)) for name, array in results.items()}

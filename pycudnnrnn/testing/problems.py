@@ -136,11 +136,11 @@ class Problem:
         """
         fwd = self.forward(**keywords)
         grads = fwd.backward(*self.upstream(), retain=retain)
-        found = {
+        results = {
             "y": fwd.output, "hy": fwd.output_h, "cy": fwd.output_c,
             "dx": grads.input, "dhx": grads.input_h, "dcx": grads.input_c, "dparams": grads.params,
         }  # fmt: skip
-        return {name: array for name, array in found.items() if array is not None}
+        return {name: array for name, array in results.items() if array is not None}
 
     def upstream(self) -> tuple[Array, Array, Array | None]:
         """Return (dy, dhy, dcy). The last one is None for cells without c."""

@@ -52,13 +52,13 @@ class Step:
     def __init__(self, spec: RNNSpec, pseudo_layer: int, weights: Sequence[Array], biases: Sequence[Array]) -> None:
         gates = spec.num_gates
         per_layer = len(weights) // spec.num_pseudo_layers
-        own = weights[pseudo_layer * per_layer : (pseudo_layer + 1) * per_layer]
-        self.W, self.R, self.projection = own[:gates], own[gates : 2 * gates], own[2 * gates :]
+        matrices = weights[pseudo_layer * per_layer : (pseudo_layer + 1) * per_layer]
+        self.W, self.R, self.projection = matrices[:gates], matrices[gates : 2 * gates], matrices[2 * gates :]
         per_layer = len(biases) // spec.num_pseudo_layers
-        given = list(biases[pseudo_layer * per_layer : (pseudo_layer + 1) * per_layer])
+        vectors = list(biases[pseudo_layer * per_layer : (pseudo_layer + 1) * per_layer])
         absent = [np.zeros(spec.num_units)] * gates
-        self.bW = given[:gates] if spec.has_input_bias else absent
-        self.bR = given[-gates:] if spec.has_recurrent_bias else absent
+        self.bW = vectors[:gates] if spec.has_input_bias else absent
+        self.bR = vectors[-gates:] if spec.has_recurrent_bias else absent
         self.spec = spec
         self.skip = spec.input_mode is InputMode.SKIP_INPUT and pseudo_layer < spec.num_dirs
 
@@ -159,9 +159,9 @@ def forward(
         >>> from pycudnnrnn.testing import reference
         >>> op = ops.CudnnLSTM(2, num_units=3, input_size=2, dtype="float64")
         >>> params, x = op.init_params(seed=1), np.ones((5, 4, 2))
-        >>> found = reference.forward(op.spec, *op.params_to_canonical(params), x)
+        >>> results = reference.forward(op.spec, *op.params_to_canonical(params), x)
         >>> expected = op(x, None, None, params)
-        >>> all(map(np.allclose, found, expected))
+        >>> all(map(np.allclose, results, expected))
         True
     """
     T, B, _ = x.shape
@@ -217,30 +217,30 @@ def gradients(
         >>> params = op.init_params(seed=1)
         >>> x = dy = np.ones((3, 1, 2))
         >>> arguments = *op.params_to_canonical(params), x, None, None
-        >>> found = reference.gradients(op.spec, arguments, None, (dy, None, None))
+        >>> gradients = reference.gradients(op.spec, arguments, None, (dy, None, None))
         >>> expected = op.forward(x, None, params).backward(dy)
-        >>> np.allclose(found[2], expected.input)
+        >>> np.allclose(gradients[2], expected.input)
         True
     """
     weights, biases, x, hx, cx = arguments
     hx, cx = _states(spec, x.shape[1], hx, cx)
-    given = [array.astype(np.complex128) for array in (*weights, *biases, x, hx, cx)]
+    inputs = [array.astype(np.complex128) for array in (*weights, *biases, x, hx, cx)]
 
     def objective() -> complex:
         results = forward(
-            spec, given[: len(weights)], given[len(weights) : -3], given[-3], given[-2], given[-1], lengths
+            spec, inputs[: len(weights)], inputs[len(weights) : -3], inputs[-3], inputs[-2], inputs[-1], lengths
         )
         return sum(complex(np.sum(u * r)) for u, r in zip(upstream, results, strict=True) if u is not None)
 
-    found = []
-    for array in given:
+    slopes = []
+    for array in inputs:
         gradient = np.zeros(array.shape)
         for index in np.ndindex(array.shape):
             array[index] += 1j * COMPLEX_STEP
             gradient[index] = objective().imag / COMPLEX_STEP
             array[index] = array[index].real
-        found.append(gradient)
-    return found[: len(weights)], found[len(weights) : -3], found[-3], found[-2], found[-1]
+        slopes.append(gradient)
+    return slopes[: len(weights)], slopes[len(weights) : -3], slopes[-3], slopes[-2], slopes[-1]
 
 
 def _states(spec: RNNSpec, B: int, hx: Array | None, cx: Array | None) -> tuple[Array, Array]:
