@@ -28,7 +28,7 @@ from pycudnnrnn.convert.keras.used import stacks as keras_stacks
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
 from pycudnnrnn.convert.onnx.model import stacks as onnx_stacks
 from pycudnnrnn.convert.tensorflow.variables import stacks as tensorflow_stacks
-from pycudnnrnn.errors import PycudnnrnnError
+from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
 """The key in a safetensors file's metadata under which `write` records the framework."""
@@ -110,7 +110,22 @@ def suffix_of(path: Path) -> str:
     return next((suffix for suffix, is_it in contents.items() if is_it), path.suffix)
 
 
-def rnns_in(path: Path) -> tuple[str, int, list[Stack]]:
+def rnns_in(arrays: Any, framework: str) -> list[tuple[Stack, str]]:
+    """Return the RNNs among the arrays of a framework, or in a model of ONNX, each with what its reader reads."""
+    module = getattr(convert, framework)
+    read = module.from_model if framework == "onnx" else module.to_canonical
+    rnns = []
+    for stack in STACKS[framework](arrays):
+        with warnings.catch_warnings(action="ignore"):
+            try:
+                text = repr(read(arrays, **stack.keywords).spec)
+            except ConvertError as error:
+                text = f"not read: {error}"
+        rnns.append((stack, text if stack.certain else f"{text}, a cell by its shapes alone"))
+    return rnns
+
+
+def rnns_in_file(path: Path) -> tuple[str, int, list[tuple[Stack, str]]]:
     """Return the framework of a file, the number of its arrays (of an ONNX model of its nodes), and its RNNs.
 
     Raises:
@@ -119,11 +134,11 @@ def rnns_in(path: Path) -> tuple[str, int, list[Stack]]:
     suffix = suffix_of(path)
     if suffix == ".onnx":
         model = _load_onnx(path)
-        return "onnx", len(model.graph.node), onnx_stacks(model)
+        return "onnx", len(model.graph.node), rnns_in(model, "onnx")
     framework = FILE_FORMATS[suffix].framework
     arrays = FILE_FORMATS[suffix].read(path, None).arrays
     by_names = [framework] if framework else ["pytorch", "keras"]
-    return framework or "any", count_arrays(arrays), [stack for name in by_names for stack in STACKS[name](arrays)]
+    return framework or "any", count_arrays(arrays), [rnn for name in by_names for rnn in rnns_in(arrays, name)]
 
 
 def count_arrays(arrays: Any) -> int:
@@ -270,8 +285,10 @@ def _torch(purpose: str) -> Any:
     return torch
 
 
-STACKS: Final = {"pytorch": _torch_cells.stacks, "keras": keras_stacks, "tensorflow": tensorflow_stacks}
-"""The RNNs among named arrays, by framework."""
+STACKS: Final[dict[str, Callable[[Any], list[Stack]]]] = {
+    "pytorch": _torch_cells.stacks, "keras": keras_stacks, "tensorflow": tensorflow_stacks, "onnx": onnx_stacks
+}  # fmt: skip
+"""What finds the RNNs among named arrays, or in a model of ONNX, by framework."""
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import specs_without_data
 from pycudnnrnn.checkpoint._folder import is_tensorflow
-from pycudnnrnn.cli._files import FILE_FORMATS, STACKS, FileOrCheckpoint, rnns_in, suffix_of
-from pycudnnrnn.cli._output import console, echo_json, print_table
+from pycudnnrnn.cli._files import FILE_FORMATS, STACKS, FileOrCheckpoint, rnns_in, rnns_in_file, suffix_of
+from pycudnnrnn.cli._output import SafeConsole, console, echo_json, print_table
 from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
@@ -31,7 +32,7 @@ def inspect(file: Path, as_json: bool) -> None:
     it lists what is in the index.
 
     A damaged file is a one-line error with exit code 1. The file is read once, in pieces, so that memory use stays
-    small; a TensorFlow checkpoint needs the memory of its largest tensor.
+    small: it needs that of the largest RNN, and of a TensorFlow checkpoint's largest tensor.
 
     \b
     Examples:
@@ -68,8 +69,7 @@ def inspect(file: Path, as_json: bool) -> None:
     nbytes = sum(spec.nbytes for spec in found.tensors.values())
     counts = f"{elements:,} elements ({sum(found.non_finite.values()):,} not finite), {nbytes:,} bytes"
     out.say(f"{len(rows)} tensors, {counts}")
-    for stack in _stacks_in(found):
-        out.say(f"  -s {stack.option()}: {stack.described()}")
+    _say_rnns(out, _rnns_in(found))
 
 
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
@@ -77,34 +77,46 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
     if is_tensorflow(file):
         specs = specs_without_data(file)
         framework, count = "tensorflow, the index alone", len(specs)
-        stacks = STACKS["tensorflow"](specs) if specs else []
+        rnns = rnns_in(_stand_ins(specs), "tensorflow") if specs else []
     elif suffix_of(file) in FILE_FORMATS and suffix_of(file) != ".safetensors":
-        framework, count, stacks = rnns_in(file)
+        framework, count, rnns = rnns_in_file(file)
     else:
         return False
     if not count:
         return False
-    others = count - sum(stack.num_arrays for stack in stacks)
+    others = count - sum(stack.num_arrays for stack, _ in rnns)
     if as_json:
-        rnns = [stack._asdict() for stack in stacks]
-        echo_json({"file": str(file), "framework": framework, "rnns": rnns, "others": others})
+        echo_json({"file": str(file), "framework": framework, "rnns": _as_json(rnns), "others": others})
         return True
     out = console()
     out.say(f"{file}: {framework}")
-    for stack in stacks:
-        out.say(f"  -s {stack.option()}: {stack.described()}")
+    _say_rnns(out, rnns)
     what = "nodes" if framework == "onnx" else "arrays"
-    out.say(f"{len(stacks)} RNNs, {others} other {what}")
+    out.say(f"{len(rnns)} RNNs, {others} other {what}")
     return True
 
 
-def _stacks_in(found: checkpoint.Inspection) -> list[Stack]:
+def _rnns_in(found: checkpoint.Inspection) -> list[tuple[Stack, str]]:
     """Return the RNNs of a TensorFlow checkpoint or of another program's file, by the framework or by the names."""
     recorded = "tensorflow" if found.metadata.get("format") == "tensorflow" else found.metadata.get("framework", "")
     if not found.tensors or (found.verified and recorded != "tensorflow"):
         return []
     frameworks = [recorded] if recorded else ["pytorch", "keras"]
-    return [stack for name in frameworks if name in STACKS for stack in STACKS[name](found.tensors)]
+    return [rnn for name in frameworks if name in STACKS for rnn in rnns_in(_stand_ins(found.tensors), name)]
+
+
+def _say_rnns(out: SafeConsole, rnns: list[tuple[Stack, str]]) -> None:
+    for stack, text in rnns:
+        out.say(f"  {stack.option()}: {text}")
+
+
+def _as_json(rnns: list[tuple[Stack, str]]) -> list[dict[str, Any]]:
+    return [{"options": stack.option(), "keywords": stack.keywords, "rnn": text} for stack, text in rnns]
+
+
+def _stand_ins(tensors: Any) -> dict[str, Any]:
+    """Return an array of each shape and dtype, without its memory."""
+    return {name: np.broadcast_to(np.zeros((), spec.dtype), spec.shape) for name, spec in tensors.items()}
 
 
 def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
@@ -118,7 +130,7 @@ def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
         "nbytes": sum(spec.nbytes for spec in found.tensors.values()),
         "verified": found.verified,
         "items": _items(found),
-        "rnns": [stack._asdict() for stack in _stacks_in(found)],
+        "rnns": _as_json(_rnns_in(found)),
         **other,
         "tensors": tensors,
     }

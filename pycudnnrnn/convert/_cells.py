@@ -1,14 +1,28 @@
-"""The recurrent cells that a reader recognises among named arrays, and the stack that the caller means."""
+"""The recurrent cells that a reader recognises among named arrays, and the stack that the caller means.
+
+Frameworks whose names say what a stack is have `Cell`s, of which `choose` takes one stack. In Flax, Equinox and Keras
+any names may surround a cell (`CellKeys`), and `find_cells` orders them by the numbers in these.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._tf1.tensors import AVERAGE
-from pycudnnrnn.convert._named import Named, some
+from pycudnnrnn.convert._named import Named, completed, flag, some
 from pycudnnrnn.errors import ConvertError
+
+_WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
+_OWN_NUMBER: Final = re.compile(r"/(?:lstm|gru|simple_rnn)_cell(?:_[0-9]+)?$")
+"""The end of a cell's path in Keras: cells are counted, so that the two directions of a layer have two numbers."""
+
+_NUMBER: Final = re.compile(r"[0-9]+")
+_INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|[^/]*cell(?:_[0-9]+)?))+$")
+"""The end of a cell's path, inside its layer."""
+
 
 Layers = list[list["Cell"]]
 """The cells of a stack: for each layer the forward cell, and the backward one if there are two directions."""
@@ -32,55 +46,67 @@ class Cell(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """A stack of cells, or a single cell, and the keywords of `to_canonical` that choose it."""
+    """A stack of cells, or a single cell: the keywords of `to_canonical` that choose it, and the number of its arrays.
+
+    `certain`: the names are those of cells. Otherwise only the shapes are, and dense layers may have these.
+    """
 
     keywords: dict[str, Any]
     num_arrays: int
-    kind: str
-    input_size: int
-    num_units: int
-    num_layers: int
-    num_dirs: int
-    dtype: str
     certain: bool = True
-    """Whether the names are those of cells. Otherwise only the shapes are, and dense layers may have these."""
 
     def __str__(self) -> str:
-        options = ", ".join(f"{key}={value!r}" for key, value in self.keywords.items())
-        return f"{options} ({self.described()})"
+        keywords = ", ".join(f"{key}={value!r}" for key, value in self.keywords.items())
+        return keywords if self.certain else f"{keywords} (a cell by its shapes alone)"
 
     def option(self) -> str:
         """Return the keywords as the command line takes them."""
         values = {key: ",".join(value) if isinstance(value, list) else value for key, value in self.keywords.items()}
-        return " -s ".join(f"{key}={value}" for key, value in values.items())
-
-    def described(self) -> str:
-        """Return the kind and the sizes in words."""
-        several = f", {self.num_layers} layers" if self.num_layers > 1 else ""
-        both = ", bidirectional" if self.num_dirs == 2 else ""
-        perhaps = "" if self.certain else ", a cell by its shapes alone"
-        return f"{self.kind} {self.input_size} -> {self.num_units}{several}{both}, {self.dtype}{perhaps}"
+        return " ".join(f"-s {key}={value}" for key, value in values.items())
 
 
-def stacks_of(
-    cells: Iterable[Cell], prefix_of: Callable[[Cell], str], describe: Callable[[Cell], tuple[str, int, int, str]]
-) -> list[Stack]:
-    """Return the stacks that the cells form. `describe` gives the kind, the two sizes and the dtype of a cell."""
+def stacks_of(cells: Iterable[Cell], prefix_of: Callable[[Cell], str] = lambda cell: cell.stack) -> list[Stack]:
+    """Return the stacks that the cells form."""
     by_scope: dict[str, list[Cell]] = {}
     for cell in cells:
         by_scope.setdefault(cell.stack, []).append(cell)
-    stacks = []
-    for own in by_scope.values():
-        first = min(own, key=lambda cell: (cell.layer, cell.backward))
-        kind, inputs, units, dtype = describe(first)
-        sizes = inputs, units, 1 + max(cell.layer for cell in own), len({cell.backward for cell in own})
-        count = sum(len(cell.keys) for cell in own)
-        stacks.append(Stack({"prefix": prefix_of(first)}, count, kind, *sizes, dtype))
-    return stacks
+    counts = {prefix_of(group[0]): sum(len(cell.keys) for cell in group) for group in by_scope.values()}
+    return [Stack({"prefix": prefix}, count) for prefix, count in counts.items()]
+
+
+def grouped(named: Named, split: Callable[[str], tuple[Any, str] | None]) -> dict[Any, dict[str, str]]:
+    """Return the keys of each cell by its place and then by the array. `split` finds both in a key.
+
+    Raises:
+        ConvertError: two keys of one array.
+    """
+    cells: dict[Any, dict[str, str]] = {}
+    for key in named:
+        if (parts := split(key)) is not None:
+            keys = cells.setdefault(parts[0], {})
+            if parts[1] in keys:
+                named.refuse(key, f"holds the same as {keys[parts[1]]!r}")
+            keys[parts[1]] = key
+    return cells
+
+
+def choose_under(named: Named, cells: Sequence[Cell], prefix: str, joint: str, layers: Any = None) -> Layers:
+    """Return the cells that the caller means, and leave out the keys of other parts of the model.
+
+    Raises:
+        ConvertError: there is none, or more than one stack; or the cells are not one stack.
+    """
+    if not cells:
+        raise ConvertError(named.framework, "arrays", nearest(named))
+    prefix = completed(named.framework, prefix, joint)
+    chosen = choose(named.framework, cells, prefix, layers, stacks_of(cells))
+    keys = {key for row in chosen for cell in row for key in cell.keys.values()}
+    named.keep_only(lambda key: key in keys or (layers is None and key.startswith(prefix)))
+    return chosen
 
 
 def choose(framework: str, cells: Sequence[Cell], prefix: str, layers: Any, stacks: Iterable[Stack]) -> Layers:
-    """Return the cells that the caller means: those of a stack or a cell with this prefix, or the listed ones.
+    """Return the cells of the stack or the cell with this prefix, or the listed ones.
 
     Raises:
         ConvertError: there is none, or more than one stack; or the cells are not one stack.
@@ -174,10 +200,14 @@ def bare(scope: str) -> str:
 def unclear(framework: str, what: str, why: str, stacks: Iterable[Stack]) -> ConvertError:
     """Return the error of a choice that the caller has to make. Its text lists what there is to choose."""
     listed = list(stacks)
-    there = f"; choose one: {some([str(stack) for stack in listed], str)}" if listed else ""
-    there += f"; -s {listed[0].option()} on the command line" if listed else ""
-    there += ", or list the layers of one from the bottom: layers=[...]" if len(listed) > 1 else ""
-    return ConvertError(framework, what, why + there, tuple(stack.keywords for stack in listed if stack.certain))
+    advice = f"; choose one: {some(list(map(str, listed)), str)}" if listed else ""
+    advice += f"; {listed[0].option()} on the command line, where inspect describes each" if listed else ""
+    advice += (
+        ", or list the layers of one from the bottom: layers=[...]"
+        if len(listed) > 1 and framework in {"pytorch", "tensorflow"}
+        else ""
+    )
+    return ConvertError(framework, what, why + advice, tuple(stack.keywords for stack in listed if stack.certain))
 
 
 def nearest(named: Named) -> str:
@@ -190,3 +220,145 @@ def nearest(named: Named) -> str:
     return (
         f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}{hint}"
     )
+
+
+class CellKeys(NamedTuple):
+    """The keys of one cell, by the array that they hold."""
+
+    path: str
+    keys: dict[str, str]
+
+    def key(self, leaf: str) -> str:
+        """Return the key of an array of the cell, also if it is missing."""
+        return self.keys.get(leaf, f"{self.path}/{leaf}".lstrip("/"))
+
+
+def find_cells(
+    named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Any, bidirectional: Any
+) -> tuple[list[CellKeys], int]:
+    """Return the cells of the model, pseudo-layer by pseudo-layer, and the number of directions.
+
+    `leaf_of` splits a key into its cell's path and the name of the array. A path may contain the direction
+    ("forward_lstm", "backward_rnn"); `bidirectional=True` pairs cells whose paths do not. `layers` lists the layers in
+    order, and leaves the rest of the model out. Without it every key counts, and the numbers in the names order the
+    layers.
+
+    Raises:
+        ConvertError: no cell, a missing direction or layer, or names that do not give the order of the layers.
+    """
+    if bidirectional is not None:
+        bidirectional = flag(named.framework, "bidirectional", bidirectional)
+    check_layers(named.framework, layers)
+    found = group_cells(named, leaf_of)
+    if not found:
+        raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
+    if layers is not None:
+        pairs = [entry for entry in layers if not isinstance(entry, str)]
+        names = [name for entry in layers for name in ([entry] if isinstance(entry, str) else entry)]
+        for name in names:
+            if not any(is_under(cell.path, name) for cell in found):
+                there = some(layer_names([cell.path for cell in found]), shorten)
+                why = f"no recurrent cell is under this name; the names here are {there}"
+                raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
+        found = [cell for cell in found if any(is_under(cell.path, name) for name in names)]
+        named.keep_only(lambda key: any(is_under(key, name) for name in names))
+        if pairs:
+            ordered = [cell for name in names for cell in found if is_under(cell.path, name)]
+            if len(pairs) != len(layers) or len(ordered) != 2 * len(layers):
+                why = f"expecting pairs of single cells alone, got {shorten(layers)}"
+                raise ConvertError(named.framework, "layers", why)
+            return ordered, 2
+    elif names := [name for name in layer_names([cell.path for cell in found]) if name]:
+        named.advice = "; without `layers`, all arrays are read as one stack: choose from "
+        named.advice += f"{some(names, shorten)} with layers=[...], or -s layers=... on the command line"
+    if bidirectional and not any(_WORD.search(cell.path) for cell in found):
+        ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
+        if len(ordered) % 2:
+            raise ConvertError(named.framework, "bidirectional", f"{len(ordered)} cells do not make pairs")
+        return ordered, 2
+    return _by_direction(named.framework, found, layers, bidirectional)
+
+
+def group_cells(named: Named, leaf_of: Callable[[str], tuple[str, str] | None]) -> list[CellKeys]:
+    """Return the keys of every cell, by the path and the array that `leaf_of` finds in each key."""
+    return [CellKeys(path, keys) for path, keys in grouped(named, leaf_of).items()]
+
+
+def path_of(layer: int, direction: int, num_layers: int, num_dirs: int) -> str:
+    """Return the path of a cell, with a slash at the end, for a framework that does not name stacks."""
+    way = f"{('forward', 'backward')[direction]}/" if num_dirs == 2 else ""
+    return (f"{layer}/" if num_layers > 1 else "") + way
+
+
+def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str]) -> list[str]:
+    """Return the names of the layers to write: the given or the usual ones.
+
+    Raises:
+        ConvertError: not one name per layer, or a name twice.
+    """
+    if layers is None:
+        return usual
+    names = list(layers) if isinstance(layers, (list, tuple)) else []
+    if len(set(names)) != len(usual) or len(names) != len(usual) or not all(isinstance(n, str) for n in names):
+        raise ConvertError(framework, "layers", f"expecting {len(usual)} different names, got {shorten(layers)}")
+    return names
+
+
+def _by_direction(
+    framework: str, cells: list[CellKeys], layers: Sequence[str] | None, bidirectional: Any
+) -> tuple[list[CellKeys], int]:
+    pairs: dict[str, dict[bool, CellKeys]] = {}
+    for cell in cells:
+        words = _WORD.findall(cell.path)
+        backward = any(word in {"backward", "bw"} for _, word in words)
+        place = _OWN_NUMBER.sub("", _WORD.sub(r"\1", cell.path)) if words else cell.path
+        pair = pairs.setdefault(place, {})
+        if backward in pair:
+            raise ConvertError(framework, shorten(cell.path), f"stands where {pair[backward].path!r} stands")
+        pair[backward] = cell
+    both = any(_WORD.search(cell.path) for cell in cells)
+    if bidirectional is False and both:
+        raise ConvertError(framework, "bidirectional", "is False, and the names say forward and backward")
+    if both:
+        for place, pair in pairs.items():
+            if len(pair) != 2:
+                there = next(iter(pair.values())).path
+                why = f"has only one direction, {there!r}: add the other, or give `layers` without it"
+                raise ConvertError(framework, shorten(place), why)
+    ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
+    return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both
+
+
+def _in_order(framework: str, places: dict[str, Any], layers: Sequence[str] | None) -> list[Any]:
+    """Sort by `layers`, or by the numbers in the paths if the paths differ only in numbers."""
+    if layers is not None:
+        ordered = []
+        left = dict(places)
+        for name in layers:
+            mine = [path for path in left if is_under(path, name)]
+            if not mine:
+                raise ConvertError(framework, f"layers: {shorten(name)}", "its cells are under a name before it, too")
+            numbered = {path: left.pop(path) for path in mine}
+            ordered += _in_order(framework, numbered, None)
+        return ordered
+    if len({re.sub(r"_?[0-9]+", "", path) for path in places}) > 1:
+        names = ", ".join(shorten(path) for path in sorted(places)[:8])
+        raise ConvertError(framework, names, "the names do not say the order of these layers: give `layers`")
+    return [places[path] for path in sorted(places, key=_natural)]
+
+
+def _natural(path: str) -> list[Any]:
+    """Return a sort key: lstm before lstm_1, lstm_2 before lstm_10."""
+    return [[int(n[:18]) for n in _NUMBER.findall(part)] for part in path.split("/")]
+
+
+def layer_names(paths: list[str]) -> list[str]:
+    """Return the names that `layers` may use: the ends of the layers' paths, or whole paths if ends are equal."""
+    whole = list(dict.fromkeys(_INNER.sub("", path) for path in paths))
+    ends = [re.search(r"[^/]*(?:/[0-9]+)?$", path)[0] for path in whole]  # type: ignore[index]  # matches anything
+    return ends if len(set(ends)) == len(ends) else whole
+
+
+def is_under(path: str, name: str) -> bool:
+    """Return whether a path contains a name, which may have several parts."""
+    return f"/{name.strip('/')}/" in f"/{path}/"

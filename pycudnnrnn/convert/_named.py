@@ -27,34 +27,27 @@ class Named:
     """Arrays under their names, to be taken one by one.
 
     Nested dicts, and keys that are tuples, become names joined by "/". `joints` matches other separators in a name.
-    With a `prefix`, completed by `joint` as in `under`, only keys under it count. `advice` follows the errors about a
-    shape and about keys that are left over.
+    `advice` follows the errors about a shape and about keys that are left over.
 
     Raises:
         ConvertError: not a dict, a key that is not a name, or nothing in it.
     """
 
-    def __init__(
-        self, framework: str, arrays: Any, prefix: str = "", joint: str = "/", joints: re.Pattern[str] | None = None
-    ) -> None:
+    def __init__(self, framework: str, arrays: Any, joints: re.Pattern[str] | None = None) -> None:
         self.framework = framework
         self.advice = ""
-        self._joint = joint
         self._joints = joints
         if not isinstance(arrays, Mapping):
             raise ConvertError(framework, "arrays", f"expecting a dict of arrays, got {described(arrays, framework)}")
-        self.prefix = completed(framework, prefix, joint)
         self._dtype: np.dtype[Any] | None = None
-        self._given: dict[str, Any] = {}
+        self._all: dict[str, Any] = {}
         for key, value in self._flat(arrays, ()):
-            if key in self._given:
+            if key in self._all:
                 raise ConvertError(framework, repr(key), "is there twice")
-            self._given[key] = value
-        if not self._given:
+            self._all[key] = value
+        if not self._all:
             raise ConvertError(framework, "arrays", "empty")
-        cut = len(self.prefix)
-        self._left = {key[cut:]: value for key, value in self._given.items() if key.startswith(self.prefix)}
-        self._all = dict(self._left)
+        self._left = dict(self._all)
 
     def _flat(self, arrays: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
         if len(above) > _DEEPEST:
@@ -77,27 +70,10 @@ class Named:
     def __contains__(self, key: str) -> bool:
         return key in self._all
 
-    def matches(self, pattern: re.Pattern[str], first: str) -> list[re.Match[str]]:
-        """Return the matches of the keys that belong to an RNN. `first` is the key that every RNN has.
-
-        Raises:
-            ConvertError: there is none. The text lists the prefixes that have one.
-        """
-        found = [match for key in self._all if (match := pattern.fullmatch(key))]
-        if found:
-            return found
-        ends = re.compile(rf"(?:{pattern.pattern})\Z")
-        above = {key: key[: match.start()] for key in self._given if (match := ends.search(key))}
-        there = {completed(self.framework, prefix, self._joint) for key, prefix in above.items()}
-        there = {prefix for prefix in there if prefix and any(key.startswith(prefix) for key in above)}
-        hint = f"; choose one: {some(sorted(there), lambda prefix: f'prefix={prefix!r}')}" if there else ""
-        what, why = (
-            shorten(self.prefix + first),
-            f"missing, as are all keys of an RNN, among {some(list(self._all), shorten)}",
-        )
-        if self.prefix:
-            what, why = "prefix", f"there is no RNN under {self.prefix!r}"
-        raise ConvertError(self.framework, what, why + hint, tuple({"prefix": prefix} for prefix in sorted(there)))
+    def enter(self, scope: str) -> None:
+        """Leave out the keys outside of a scope, and call the others by what follows it."""
+        self._all = {key.removeprefix(scope): value for key, value in self._all.items() if key.startswith(scope)}
+        self._left = dict(self._all)
 
     def keep_only(self, wanted: Callable[[str], bool]) -> None:
         """Leave out every key that is not wanted: those of other parts of the model."""
@@ -109,7 +85,7 @@ class Named:
         aside = [key for key in self._left if other(key)]
         for key in aside:
             del self._left[key]
-        return some(sorted(aside), lambda key: shorten(self.prefix + key)) if aside else ""
+        return some(sorted(aside), shorten) if aside else ""
 
     def shape(self, key: str, *ranks: int) -> tuple[int, ...]:
         """Return the shape of an array of one of these ranks, to read sizes from it.
@@ -148,13 +124,13 @@ class Named:
     def finish(self) -> None:
         """Raise a `ConvertError` if keys are left that were not taken."""
         if self._left:
-            names = some(sorted(self._left), lambda key: shorten(self.prefix + key))
+            names = some(sorted(self._left), shorten)
             why = f"unexpected: it belongs to no RNN that was found here{self.advice}"
             raise ConvertError(self.framework, names, why)
 
     def refuse(self, key: str, why: str) -> NoReturn:
         """Raise a `ConvertError` about a key."""
-        raise ConvertError(self.framework, shorten(self.prefix + key), why)
+        raise ConvertError(self.framework, shorten(key), why)
 
     def array(self, key: str) -> Array:
         """Return an array, which can be read again.
@@ -163,8 +139,8 @@ class Named:
             ConvertError: missing, or not an array of a dtype that cuDNN has.
         """
         if key not in self._all:
-            raise ConvertError(self.framework, shorten(self.prefix + key), "missing")
-        return as_numpy(self.framework, self.prefix + key, self._all[key])
+            raise ConvertError(self.framework, shorten(key), "missing")
+        return as_numpy(self.framework, key, self._all[key])
 
 
 _CANONICALS: Final = {

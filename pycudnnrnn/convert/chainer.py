@@ -7,15 +7,16 @@ import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
+from pycudnnrnn.convert._cells import Cell, choose_under, grouped
 from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
-from pycudnnrnn.convert._orders import order_of
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "to_canonical"]
 __dir__ = __all__.copy
 
-_KEY: Final = re.compile(r"/?([0-9]{1,6})/([wb])([0-7])")
+_KEY: Final = re.compile(r"(?P<scope>(?s:.*?))(?P<number>[0-9]{1,6})/(?P<part>[wb][0-7])")
 
 
 def to_canonical(
@@ -52,19 +53,23 @@ def to_canonical(
     Source: chainer.links.NStepLSTM (7.8).
     """
     bidirectional = flag("chainer", "bidirectional", bidirectional)
-    named = Named("chainer", arrays, prefix)
-    slash = "/" if any(key.startswith("/") for key in named) else ""
-    matches = named.matches(_KEY, "0/w0")
-    count = 1 + max(int(match[1]) for match in matches)
-    num_dirs = 1 + bidirectional
-    G = (1 + max((int(match[3]) for match in matches if match[2] == "w"), default=0)) // 2
-    modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain_mode("chainer", activation)}
+    plain = plain_mode("chainer", activation)
+    named = Named("chainer", arrays)
+    D = 1 + bidirectional
+    cells = [
+        Cell(f"{scope}{number}", keys, scope, int(number) // D, int(number) % D == 1, (scope, scope.lstrip("/")), None)
+        for (scope, number), keys in grouped(named, _place).items()
+    ]
+    ordered = [cell for layer in choose_under(named, cells, prefix, "/") for cell in layer]
+    first = ordered[0].scope
+    G = (1 + max((int(part[1]) for cell in ordered for part in cell.keys if part[0] == "w"), default=0)) // 2
+    modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain}
     if G not in modes:
-        named.refuse("0/w*", f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}")
-    U, I = named.shape(f"{slash}0/w0", 2)
-    keys = [functools.partial("{}{}/{}".format, slash, p) for p in range(count)]
-    layers = take_layers(named, _form(modes[G]), keys, (G, I, U, U), num_dirs)
-    return assemble("chainer", modes[G], layers, num_dirs)
+        named.refuse(f"{first}/w*", f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}")
+    U, I = named.shape(f"{first}/w0", 2)
+    keys = [functools.partial("{}/{}".format, cell.scope) for cell in ordered]
+    layers = take_layers(named, _form(modes[G]), keys, (G, I, U, U), D)
+    return assemble("chainer", modes[G], layers, D)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
@@ -102,3 +107,8 @@ def _form(mode: RNNMode) -> Form:
     G = len(gates)
     kinds: tuple[tuple[str, int, RowKind], ...] = (("w", 0, "W"), ("w", G, "R"), ("b", 0, "bW"), ("b", G, "bR"))
     return tuple(stack(f"{letter}{at + j}", kind, [g]) for letter, at, kind in kinds for j, g in enumerate(gates))
+
+
+def _place(key: str) -> tuple[Any, str] | None:
+    match = _KEY.fullmatch(key)
+    return (match.group("scope", "number"), match["part"]) if match else None

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Tensor, stack
+from pycudnnrnn.convert._cells import find_cells, path_of
 from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, mode_of
-from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert._stack import find_cells, path_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
 
@@ -53,7 +53,7 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
 
     Source: equinox.nn (0.13).
     """
-    named = Named("equinox", arrays, joints=_JOINTS)
+    named = Named("equinox", arrays, _JOINTS)
     recurrent = {path for path, _, leaf in (key.rpartition("/") for key in named) if leaf == "weight_hh"}
 
     def leaf_of(key: str) -> tuple[str, str] | None:

@@ -6,14 +6,17 @@ import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert import _two_biases
+from pycudnnrnn.convert import _gates
+from pycudnnrnn.convert._cells import Cell, choose_under, grouped
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, under
 
 __all__ = ["from_canonical", "to_canonical"]
 __dir__ = __all__.copy
 
-_KEY: Final = re.compile(r"([lr])([0-9]{1,6})_(?:i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)")
+_KEY: Final = re.compile(
+    r"(?P<scope>(?s:.*?))(?P<side>[lr])(?P<layer>[0-9]{1,6})_(?P<part>i2h_weight|h2h_weight|h2r_weight|i2h_bias|h2h_bias)"
+)
 _JOINT: Final = "_"
 _KINDS: Final = {
     "W": "i2h_weight", "R": "h2h_weight", "bW": "i2h_bias", "bR": "h2h_bias", "projection": "h2r_weight"
@@ -48,11 +51,13 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "
 
     Source: mxnet.gluon.rnn (1.9.1).
     """
-    named = Named("gluon", arrays, prefix, _JOINT)
-    matches = named.matches(_KEY, "l0_i2h_weight")
-    num_layers = 1 + max(int(match[2]) for match in matches)
-    num_dirs = 1 + any(match[1] == "r" for match in matches)
-    return _two_biases.read("gluon", named, _name, num_layers, num_dirs, activation, has_biases=True)
+    named = Named("gluon", arrays)
+    cells = [
+        Cell(f"{scope}{side}{layer}", keys, scope, int(layer), side == "r", (scope,), None)
+        for (scope, side, layer), keys in grouped(named, _place).items()
+    ]
+    layers = choose_under(named, cells, prefix, _JOINT)
+    return _gates.read("gluon", named, _KINDS, layers, activation)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
@@ -79,8 +84,13 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         ['l0_i2h_weight', 'l0_h2h_weight', 'l0_i2h_bias', 'l0_h2h_bias']
     """
     c = c.double_biases() if isinstance(c, Canonical) else c
-    return under("gluon", prefix, _two_biases.write("gluon", c, _name), _JOINT)
+    return under("gluon", prefix, _gates.write("gluon", c, _name), _JOINT)
 
 
 def _name(kind: str, layer: int, direction: int) -> str:
     return f"{'r' if direction else 'l'}{layer}_{_KINDS[kind]}"
+
+
+def _place(key: str) -> tuple[Any, str] | None:
+    match = _KEY.fullmatch(key)
+    return (match.group("scope", "side", "layer"), match["part"]) if match else None

@@ -11,8 +11,8 @@ import numpy as np
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, unstack
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
+from pycudnnrnn.convert._gates import form_of
 from pycudnnrnn.convert._named import Named, flag
-from pycudnnrnn.convert._two_biases import form_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 

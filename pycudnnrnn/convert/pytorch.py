@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
-from pycudnnrnn.convert import _two_biases
+from pycudnnrnn.convert import _gates
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import plain_mode, under
 from pycudnnrnn.convert._torch_cells import JOINT, chosen_cells
@@ -67,15 +67,7 @@ def to_canonical(
     if nonlinearity is not None:
         plain_mode("pytorch", nonlinearity, "nonlinearity")
     named, cells = chosen_cells(arrays, prefix, layers)
-
-    def name(kind: str, layer: int, direction: int) -> str:
-        own, key = next(iter(cells[layer][direction].keys.items()))
-        above, _, place = key.rpartition(own)
-        return f"{above}{_KINDS[kind]}{place}"
-
-    has_biases = any("bias_" in own for row in cells for cell in row for own in cell.keys)
-    sizes = len(cells), len(cells[0])
-    c = _two_biases.read("pytorch", named, name, *sizes, nonlinearity or "tanh", has_biases=has_biases)
+    c = _gates.read("pytorch", named, _KINDS, cells, nonlinearity or "tanh")
     if nonlinearity is None and c.spec.mode is RNNMode.RNN_TANH:
         warn(
             "a state dict does not contain the nonlinearity of nn.RNN: read as nonlinearity='tanh', its default",
@@ -108,7 +100,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         >>> [(name, array.shape) for name, array in arrays.items()][:2]
         [('weight_ih_l0', (16, 3)), ('weight_hh_l0', (16, 4))]
     """
-    return under("pytorch", prefix, _two_biases.write("pytorch", c, name_of), JOINT)
+    return under("pytorch", prefix, _gates.write("pytorch", c, name_of), JOINT)
 
 
 def name_of(kind: str, layer: int, direction: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from pycudnnrnn.convert._two_biases import form_of
+from pycudnnrnn.convert._gates import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES

@@ -194,7 +194,7 @@ def test_the_only_rnn_of_a_file_needs_no_prefix_and_one_of_two_does(run, model, 
     two = {f"{name}.{key}": torch.from_numpy(array) for name in "ab" for key, array in model.items()}
     torch.save(two, tmp_path / "two.pt")
     code, _, err = run("two.pt", "n.onnx")
-    listed = "prefix='{}.' (LSTM 3 -> 4, 2 layers, bidirectional, float32)"
+    listed = "prefix='{}.'"
     assert (code, f"choose one: {listed.format('a')}, {listed.format('b')}" in err) == (1, True)
     assert run("model.pt", "n.onnx", "-s", "prefix=decoder")[0] == 1, "a prefix that was given is not replaced"
     assert not (tmp_path / "n.onnx").exists()
@@ -266,14 +266,14 @@ def test_arrays_in_an_npz_are_of_the_framework_that_is_named_and_pickles_are_ref
     assert not (tmp_path / "evil-was-here").exists()
     torchs = {name: tensor.numpy() for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
     np.savez(tmp_path / "t.npz", **{f"enc.{name}": array for name, array in torchs.items()})
-    assert "prefix='enc.' (LSTM 3 -> 4, float32)" in run("t.npz", "n.pt", "--from", "pytorch", "-s", "prefix=x")[2]
+    assert "choose one: prefix='enc.';" in run("t.npz", "n.pt", "--from", "pytorch", "-s", "prefix=x")[2]
 
 
 def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
     cells = torch.nn.ModuleDict({"one": torch.nn.LSTMCell(3, 4), "back": torch.nn.LSTMCell(3, 4)})
     torch.save(cells.state_dict(), tmp_path / "cells.pt")
     code, _, err = run("cells.pt", "m.pt")
-    assert (code, "choose one: prefix='one.' (LSTM 3 -> 4, float32), prefix='back.'" in err) == (1, True)
+    assert (code, "choose one: prefix='one.', prefix='back.'" in err) == (1, True)
     assert run("cells.pt", "m.pt", "-s", "layers=one+back", "--verify")[0] == 0
     two = torch.load(tmp_path / "m.pt")
     assert torch.equal(two["weight_hh_l0_reverse"], cells.back.weight_hh)

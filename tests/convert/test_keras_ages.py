@@ -261,7 +261,7 @@ def test_layers_of_two_classes_are_named_as_such(tmp_path):
 def test_a_layer_that_keras_does_not_run_as_one_of_these_is_named_with_its_class(tmp_path):
     _, arrays = saved(tmp_path / "m.keras", L.ConvLSTM1D(2, 3, name="conv"), shape=(5, 6, 3))
     with pytest.raises(
-        ConvertError, match=r"its class is not Keras's LSTM, GRU or SimpleRNN: ConvLSTM1D 'conv'. Or say"
+        ConvertError, match=r"its class is not Keras's LSTM, GRU or SimpleRNN: ConvLSTM1D 'conv'. Name other"
     ):
         convert.keras.to_canonical(arrays)
 

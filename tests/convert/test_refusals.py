@@ -49,7 +49,7 @@ READ = {
         (
             torch(),
             {"prefix": "decoder"},
-            "prefix: there is no RNN under 'decoder.'; choose one: prefix='' (LSTM 3 -> 4, 2 layers",
+            "prefix: there is no RNN under 'decoder.'; choose one: prefix=''; -s prefix= on the command line",
         ),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),

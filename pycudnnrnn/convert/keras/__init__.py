@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -12,17 +11,17 @@ import numpy as np
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, stack, unstack
 from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn.convert._cells import CellKeys, layer_names, named_layers
 from pycudnnrnn.convert._exchange import Canonical, assemble, split
+from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
-from pycudnnrnn.convert._orders import order_of
-from pycudnnrnn.convert._stack import CellKeys, layer_names, named_layers
-from pycudnnrnn.convert.keras.config import config_of, model_of, settings_in, short_names
+from pycudnnrnn.convert.keras.config import config_of
 from pycudnnrnn.convert.keras.files import read, write_h5
 from pycudnnrnn.convert.keras.used import used_cells
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
-__all__ = ["from_canonical", "read", "read_settings", "to_canonical", "write_h5"]
+__all__ = ["from_canonical", "read", "to_canonical", "write_h5"]
 __dir__ = __all__.copy
 
 _USUAL: Final[dict[str, Any]] = {
@@ -58,8 +57,8 @@ def to_canonical(
       read without names only from a Sequential model, with only layers between them that do nothing outside training
       (Dropout). From any other model, name the layers of one stack in `layers`. The error lists the names to choose
       from. Anything that the model computes between the named layers is ignored.
-    - A layer raises an error if the configuration shows that it is stateful, called more than once, or starts from a
-      state that is not an input of the model. Its arrays alone (`dict(arrays)`) can be read.
+    - A layer that is stateful, called more than once or called with initial states is read with a warning: an op takes
+      states in each call.
     - **Arrays by themselves cannot show this.** From any other dict (`dict(arrays)`, the variables of a model, a
       `.weights.h5`) the recurrent layers become a stack, even if the model has other layers between them. A warning
       lists what was assumed of the layers, as the keywords that say it. A file of weights from Keras before 2.3, whose
@@ -68,10 +67,9 @@ def to_canonical(
     Args:
         arrays: a dict of `kernel`, `recurrent_kernel` and `bias`, under Keras's paths (`w.path`), under the names that
             `read` returns, or by themselves for one layer.
-        layers: names of the layers to read, in order; the others are left out. `read_settings` lists the names in a
-            file. The name of a model within the model means all its layers. Without a configuration, a pair (forward,
-            backward) of names means both directions of a layer. None: the only recurrent layer, or those of a
-            Sequential model. Default: None.
+        layers: names of the layers to read, in order; the others are left out. The name of a model within the model
+            means all its layers. Without a configuration, a pair (forward, backward) of names means both directions of
+            a layer. None: the only recurrent layer, or those of a Sequential model. Default: None.
         activation: the layers' argument, "tanh" or "relu" (SimpleRNN). None: the file's configuration, or "tanh"
             without one. Default: None.
         recurrent_activation: the layers' argument; cuDNN has only "sigmoid". None: the file's configuration, or
@@ -86,9 +84,8 @@ def to_canonical(
 
     Raises:
         ConvertError: a key that is missing or unexpected, an array of the wrong shape, names that do not give the order
-            of the layers, a file of several layers without `layers`, a layer whose arguments the file does not contain
-            or that it calls in another way than `Canonical` can hold, or a layer that cuDNN does not have: a
-            reset-before GRU, another activation, one that only runs backwards.
+            of the layers, a file of several layers without `layers`, a layer whose arguments the file does not contain,
+            or a layer that cuDNN does not have: a reset-before GRU, another activation, one that only runs backwards.
 
     Example:
         >>> import numpy as np
@@ -144,40 +141,6 @@ def to_canonical(
         found.append(unstack(form, _from_cudnn(own, U) if cudnn else own, columns // U))
     named.finish()
     return assemble("keras", mode, found, num_dirs)
-
-
-def read_settings(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """Read the arguments of each recurrent layer in a `.keras` or an older `.h5` file, as keywords of `to_canonical`.
-
-    Args:
-        path: the file. A `.weights.h5` has no arguments in it, and gives an empty dict.
-
-    Returns:
-        A dict of keywords per layer, in the model's order. The key is the layer's name, or its path through models
-        within the model if other layers have the same name.
-
-    Raises:
-        ConvertError: another kind of file, a configuration that is not JSON, or a Bidirectional layer whose directions
-            differ.
-        MissingDependencyError: h5py is not installed.
-
-    Example:
-        >>> import json, tempfile
-        >>> import h5py
-        >>> from pycudnnrnn import convert
-        >>> gru = {"name": "encoder", "reset_after": True}
-        >>> layers = [{"module": "keras.layers", "class_name": "GRU", "config": gru}]
-        >>> config = json.dumps({"class_name": "Sequential", "config": {"layers": layers}})
-        >>> path = tempfile.mkdtemp() + "/model.h5"
-        >>> with h5py.File(path, "w") as file:  # as model.save(path) does
-        ...     file.attrs["model_config"] = config
-        >>> convert.keras.read_settings(path)
-        {'encoder': {'reset_after': True}}
-    """
-    config = config_of(read(path))
-    recurrent = {layer.path: layer for layer in model_of(config).walk() if layer.made is not None}
-    names = short_names(recurrent)
-    return {names[layer.path]: settings_in(layer.made_with()) for layer in recurrent.values()}
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:

@@ -18,7 +18,9 @@ _DEEPEST: Final = 256
 
 Settings = dict[str, Any]
 
-_SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
+SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
+"""The arguments of a layer that are keywords of `to_canonical`."""
+
 _SIZES: Final = ("units", "use_bias")
 _WRAPPERS: Final = ("Bidirectional", "TimeDistributed")
 _RECURRENT: Final = frozenset({"CuDNNGRU", "CuDNNLSTM", "GRU", "LSTM", "SimpleRNN"})
@@ -138,11 +140,6 @@ def model_of(config: Any) -> Layer:
     return layer_of(config if isinstance(config, dict) else {}, "", "")
 
 
-def settings_in(made: Settings) -> Settings:
-    """Return the keywords of `to_canonical` among a layer's settings."""
-    return {key: made[key] for key in _SETTINGS if key in made}
-
-
 def short_names(paths: Collection[str]) -> dict[str, str]:
     """Return the names that `layers` uses for these paths: the end of a path, if no other layer has it."""
     through = Counter(part for path in paths for part in set(path.split("/")))
@@ -168,33 +165,19 @@ def layers_of_cells(cells: Iterable[str], paths: Collection[str]) -> Iterator[st
         yield max((path for path in whole if path in paths), key=len, default=of_keras_2)
 
 
-def states_of(call: Any) -> list[str]:
-    """Return the names of the layers that a call's initial states come from, "" for a constant.
+def has_states(call: Any) -> bool:
+    """Return whether a call gives a layer initial states.
 
-    A tensor is a list that begins with layer, call, output. Keras 3 writes a call as an object with `args` and
-    `kwargs`, Keras 2 as a list of tensors with the call's keywords in them.
+    Keras 3 writes a call as an object with `args` and `kwargs`, Keras 2 as a list of tensors with the call's keywords
+    in them.
     """
-    given = call.get("args") if isinstance(call, dict) else call
-    words = (
-        [call.get("kwargs")] if isinstance(call, dict) else [item[3] for item in inside(call) if _is_tensor(item, 4)]
-    )
-    states = inside(given)[1:2] if isinstance(call, dict) else inside(given)[1:]
-    states += [word.get("initial_state") for word in words if isinstance(word, dict)]
-    parts = [part for state in states for part in (inside(state) if _is_list(state) else [state])]
-    return [name for part in parts if part is not None for name in _names(part) or [""]]
+    arguments = call.get("args") if isinstance(call, dict) else call
+    return len(inside(arguments)) > 1 or _has_value("initial_state", call)
 
 
-def _is_tensor(item: Any, least: int = 3) -> bool:
-    return isinstance(item, list) and len(item) >= least and isinstance(item[0], str) and isinstance(item[1], int)
-
-
-def _is_list(item: Any) -> bool:
-    return isinstance(item, list) and not _is_tensor(item)
-
-
-def _names(value: Any) -> list[str]:
-    """Return the layers of the tensors anywhere in a value."""
-    return [value[0]] if _is_tensor(value) else [name for item in inside(value) for name in _names(item)]
+def _has_value(key: str, value: Any) -> bool:
+    here = isinstance(value, dict) and value.get(key) is not None
+    return here or any(_has_value(key, item) for item in inside(value))
 
 
 def _kind(entry: Any) -> str:
@@ -221,4 +204,4 @@ def _made_with(entry: Any) -> Settings | None:
     if kind not in _RECURRENT:
         return None
     before = {"reset_after": False} if kind == "GRU" else {}  # the only kind before the choice existed
-    return {"class_name": kind} | before | {key: own[key] for key in (*_SETTINGS, *_SIZES) if key in own}
+    return {"class_name": kind} | before | {key: own[key] for key in (*SETTINGS, *_SIZES) if key in own}

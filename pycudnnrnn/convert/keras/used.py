@@ -7,21 +7,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from pycudnnrnn._checks import shorten
-from pycudnnrnn._messages import warn
-from pycudnnrnn.convert._cells import Stack, check_layers, nearest
+from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn.convert._cells import (
+    CellKeys,
+    Stack,
+    check_layers,
+    find_cells,
+    group_cells,
+    is_under,
+    layer_names,
+    nearest,
+)  # fmt: skip
 from pycudnnrnn.convert._named import Named, some
-from pycudnnrnn.convert._stack import CellKeys, find_cells, group_cells, is_under, layer_names
 from pycudnnrnn.convert.keras.config import (
+    SETTINGS,
     Layer,
     Settings,
     config_of,
+    has_states,
     inside,
     layers_of_cells,
     model_of,
-    settings_in,
     short_names,
-    states_of,
-)
+)  # fmt: skip
 from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.errors import ConvertError
 
@@ -72,8 +80,8 @@ def used_cells(named: Named, config: Any, layers: Any) -> Used:
 
     Raises:
         ConvertError: there is no layer of this name, or there are several layers and no names; they differ in more than
-            their weights, a layer is called more than once or starts from other states than a call's, the configuration
-            does not contain the settings of one, or the file does not have the arrays of one.
+            their weights, the configuration does not contain the settings of one, or the file does not have the arrays
+            of one.
     """
     if config is None:
         return _cells_by_name(named, layers)
@@ -94,7 +102,6 @@ def used_cells(named: Named, config: Any, layers: Any) -> Used:
         why = f"has {len(names)} recurrent layers: name those of one stack, in its order; the model's are layers="
         shown = f"{shorten(names, _LISTED)}, or -s layers={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("keras", "model", why + shown)
-    file.check_calls(paths)
     file.warn_of_notes(paths)
     settings = file.settings(paths)
     cells = [cell for path in paths for cell in file.cells_of(path)]
@@ -109,18 +116,12 @@ def stacks(arrays: Any) -> list[Stack]:
     cells = [cell for cell in group_cells(named, split_name) if cell.path in recurrent]
     if (config := config_of(arrays)) is not None:
         file = _File(cells, config)
-        names, groups = list(short_names(file.cells).values()), list(file.cells.values())
+        names = short_names(file.recurrent)
+        groups = {names[path]: file.cells[path] for path in file.recurrent if path in file.cells}
     else:
-        names = layer_names([cell.path for cell in cells])
-        groups = [[cell for cell in cells if is_under(cell.path, name) or not name] for name in names]
-    listed = []
-    for name, own in zip(names, groups, strict=True):
-        (inputs, columns), (U, *_) = ((*named.shape_of(own[0].key(variable)), 0, 0)[:2] for variable in VARIABLES[:2])
-        kind = {4: "LSTM", 3: "GRU", 1: "SimpleRNN"}.get(columns // U if U else 0, "incomplete")
-        num_dirs = 1 + any(map(_is_backward, own))
-        sizes = sum(len(cell.keys) for cell in own), kind, inputs, U, len(own) // num_dirs, num_dirs
-        listed.append(Stack({"layers": [name]}, *sizes, named.dtype_of(own[0].key("kernel"))))
-    return listed
+        whole = layer_names([cell.path for cell in cells])
+        groups = {name: [cell for cell in cells if is_under(cell.path, name) or not name] for name in whole}
+    return [Stack({"layers": [name]}, sum(len(cell.keys) for cell in group)) for name, group in groups.items()]
 
 
 def _cells_by_name(named: Named, layers: Any) -> Used:
@@ -180,16 +181,11 @@ class _File:
         unknown = [cell for cell in self._unknown if layers is None or any(is_under(cell, name) for name in wide)]
         if unknown:
             path = next(layers_of_cells([unknown[0]], self.layers), None)
-            layers_of = [self.layers[path]] if path else [layer for layer in self.layers.values() if not layer.kind]
-            classes = some([_described(layer) for layer in layers_of], str)
-            names = some(list(short_names(self.recurrent).values()), shorten)
-            known = (
-                f"Name other layers, {names}, with layers=[...], or -s layers=... on the command line. "
-                if names
-                else ""
-            )
-            why = "how this recurrent layer computes is unknown, since its class is not Keras's LSTM, GRU or SimpleRNN"
-            why += f": {classes or 'it has no configuration'}. {known}Or say how it was made, and {_ARRAYS_ALONE}"
+            owners = [self.layers[path]] if path else [layer for layer in self.layers.values() if not layer.kind]
+            classes = some([_described(layer) for layer in owners], str) or "it has no configuration"
+            why = f"its class is not Keras's LSTM, GRU or SimpleRNN: {classes}"
+            advice = f"Name other layers, with layers=[...], or say how it was made, and {_ARRAYS_ALONE}"
+            why = f"how this recurrent layer computes is unknown, since {why}. {advice}"
             raise ConvertError("keras", shorten(unknown[0]), why)
 
     def is_plain_stack(self) -> bool:
@@ -204,28 +200,6 @@ class _File:
         between = inner[places[0] : places[-1]]
         return all(layer.path in self.recurrent or layer.kind in _PASSING for layer in between)
 
-    def check_calls(self, paths: list[str]) -> None:
-        """Check that the model calls these layers once, and with states that any call can pass."""
-        outer = {inner.path: layer for layer in self.layers.values() for inner in layer.layers}
-        for path in paths:
-            if self.recurrent[path].own.get("stateful"):
-                _refuse_call(path, "is stateful: it starts from the states that its last call ended with")
-            at = self.recurrent[path]
-            while at.path:
-                at, inner = outer[at.path], at
-                calls = inside(inner.entry.get("inbound_nodes"))
-                if len(calls) > 1:
-                    _refuse_call(path, f"{_described(inner)} is called {len(calls)} times")
-                if inner.path == path:
-                    self._check_states(path, f"{at.path}/" if at.path else "", calls)
-
-    def _check_states(self, path: str, above: str, calls: list[Any]) -> None:
-        for source in (source for call in calls for source in states_of(call)):
-            giver = self.layers.get(f"{above}{source}") if source else None
-            if giver is None or giver.kind != "InputLayer":
-                got = f"what {_described(giver)} computes" if giver else "a constant"
-                _refuse_call(path, f"expecting an initial state that is an input of the model, got {got}")
-
     def warn_of_notes(self, paths: list[str]) -> None:
         """Warn of what these layers and the model do around the RNN.
 
@@ -238,12 +212,20 @@ class _File:
                 if path != paths[-1]:
                     _refuse(path, f"has merge_mode {shorten(layer.merge_mode)}, so the layer above gets another input")
                 warn(f"{path!r} has merge_mode {layer.merge_mode!r}: the op returns its directions side by side")
+            calls = [inside(each.entry.get("inbound_nodes")) for each in self._around(path)]
+            if layer.own.get("stateful") or any(len(each) > 1 for each in calls) or any(map(has_states, calls[-1])):
+                what = "is stateful, called more than once, or called with initial states"
+                warn(f"{path!r} {what}: only its weights are read, and each call of the op takes states", Assumption)
             if layer.kind == "TimeDistributed":
                 warn(f"{path!r} is TimeDistributed: to the op, each of its outer steps is a sequence of its own")
         masks = [p for p, layer in self.layers.items() if layer.kind == "Masking" or layer.own.get("mask_zero") is True]
         if masks:
             text = "pass sequence_lengths to the op, which skips no step otherwise"
             warn(f"the model masks steps ({some(masks, repr)}): {text}")
+
+    def _around(self, path: str) -> list[Layer]:
+        """Return the models that a layer is in, from the outermost, and the layer."""
+        return [layer for name, layer in self.layers.items() if name and f"{path}/".startswith(f"{name}/")]
 
     def settings(self, paths: list[str]) -> Settings:
         """Return the settings that all of these layers have."""
@@ -255,7 +237,7 @@ class _File:
                 short = short_names(self.recurrent)
                 names = some([short[each] for each in paths], lambda name: shorten(name)[1:-1])
                 _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
-        return settings_in(made[0]) if made else {}
+        return {key: made[0][key] for key in SETTINGS if key in made[0]}
 
     def cells_of(self, path: str) -> list[CellKeys]:
         """Return the cells of a layer, the forward one first."""
@@ -305,8 +287,3 @@ def _refuse(path: str, why: str) -> NoReturn:
     """Raise a `ConvertError` about a layer, with advice."""
     way = f"layers=[{shorten(path)}], or -s layers={shorten(path)[1:-1]} on the command line"
     raise ConvertError("keras", shorten(path), f"{why}. Name one layer, or layers that follow each other: {way}")
-
-
-def _refuse_call(path: str, why: str) -> NoReturn:
-    """Raise a `ConvertError` about the call of a layer, which a `Canonical` cannot contain."""
-    raise ConvertError("keras", shorten(path), f"{why}; to convert its weights all the same, {_ARRAYS_ALONE}")

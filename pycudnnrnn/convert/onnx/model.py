@@ -74,13 +74,7 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
 
 def stacks(model: Any) -> list[Stack]:
     """Return the RNN nodes of a model, for a list to choose from."""
-    graph = Graph(onnx_package(), model)
-    listed = []
-    for inner, node in graph.all_rnns():
-        W, R = (inner.constant(name) for name in node.input[1:3])
-        D, _, I, U, dtype = (1, 0, 0, 0, "?") if W is None or R is None else (*W.shape, R.shape[-1], W.dtype.name)
-        listed.append(Stack({"nodes": [name_of(node)]}, 1, str(node.op_type), I, U, 1, D, dtype))
-    return listed
+    return [Stack({"nodes": [name_of(node)]}, 1) for _, node in Graph(onnx_package(), model).all_rnns()]
 
 
 def _all_nodes(graph: Graph, model: Any) -> list[tuple[Graph, Any]]:

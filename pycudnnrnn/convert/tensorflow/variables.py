@@ -71,8 +71,7 @@ def read(
 
 def stacks(arrays: Any) -> list[Stack]:
     """Return the RNNs among TensorFlow's variables, for a list to choose from."""
-    named = Named("tensorflow", arrays)
-    return _stacks_in(named, _cells_in(named, ema=False))
+    return _stacks_in(_cells_in(Named("tensorflow", arrays), ema=False))
 
 
 def _cells_in(named: Named, *, ema: bool) -> dict[str, TFCell]:
@@ -89,7 +88,7 @@ def _chosen(named: Named, by_scope: dict[str, TFCell], prefix: str, layers: Any)
     if layers is None and apart:
         why = "each direction has layers of its own, where in cuDNN each layer sees both below it"
         raise ConvertError("tensorflow", shorten(apart[0]), why)
-    return choose("tensorflow", places, prefix, layers, _stacks_in(named, by_scope))
+    return choose("tensorflow", places, prefix, layers, _stacks_in(by_scope))
 
 
 def _places(cells: Iterable[TFCell]) -> list[Cell]:
@@ -101,7 +100,7 @@ def _places(cells: Iterable[TFCell]) -> list[Cell]:
     return places
 
 
-def _stacks_in(named: Named, by_scope: dict[str, TFCell]) -> list[Stack]:
+def _stacks_in(by_scope: dict[str, TFCell]) -> list[Stack]:
     """Return the RNNs with the names of cells; if there are none, whatever has the shapes of cells."""
     cells = _places([cell for cell in by_scope.values() if cell.certain] or by_scope.values())
     above = {(cell.stack, cell.prefixes[-1]) for cell in cells}
@@ -111,13 +110,8 @@ def _stacks_in(named: Named, by_scope: dict[str, TFCell]) -> list[Stack]:
         several = sum(other == shortest for _, other in above) > 1
         return cell.stack if several or shortest[-1:].isalnum() or shortest.endswith("_") else shortest
 
-    def describe(cell: Cell) -> tuple[str, int, int, str]:
-        kernel = cell.keys.get("gates/kernel", cell.keys.get("kernel", ""))
-        units = by_scope[cell.scope].num_units
-        return by_scope[cell.scope].kind, max(0, named.shape_of(kernel)[0] - units), units, named.dtype_of(kernel)
-
     certain = any(cell.certain for cell in by_scope.values())
-    return [stack._replace(certain=certain) for stack in stacks_of(cells, prefix_of, describe)]
+    return [stack._replace(certain=certain) for stack in stacks_of(cells, prefix_of)]
 
 
 def _spec_of(named: Named, cells: list[TFCell], num_dirs: int, activation: str | None) -> RNNSpec:
