@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -185,18 +185,6 @@ _METHODS: Final = {
     "Saver.restore": "there is no session here: restore(path)",
 }
 """Methods whose arguments were others in TensorFlow 1.x, and how they are called here."""
-
-
-class Names(NamedTuple):
-    """The names by which error texts call the arguments of a forward and its backward."""
-
-    x: str = "input_data"
-    hx: str = "input_h"
-    cx: str = "input_c"
-    training: str = "is_training"
-    dy: str = "d_output"
-    dhy: str = "d_output_h"
-    dcy: str = "d_output_c"
 
 
 def not_here(module: str, name: str) -> AttributeError:

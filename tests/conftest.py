@@ -100,7 +100,7 @@ def engine_calls():
 
     engine = RecordingEngine()
     with use_engine(engine):
-        yield engine.calls
+        yield engine.ran
 
 
 def pytest_collection_finish():

@@ -137,11 +137,6 @@ Results = tuple[Any, Any, Any | None, Any]
 """y, hy, cy (LSTM only, otherwise None), and the `Reserve`, or None if none is kept."""
 
 
-EagerForward = Callable[[Schedule, Arrays, Sequence[int | None]], Results]
-"""Call it with a batch and the native, checked arrays that a forward reads: by name, and their addresses in the order
-of `INPUTS`. The engine's device is the current one."""
-
-
 class EngineGraph(Protocol):
     """A plan's calls, captured on the graph's own buffers. Arrays that do not exist are absent."""
 
@@ -151,12 +146,21 @@ class EngineGraph(Protocol):
         """Run on the current stream. In training this advances dropout."""
 
 
-class EnginePlan(Protocol):
-    """One kind of call, with everything made that does not change from call to call."""
+class Calls(Protocol):
+    """Calls of one configuration, made: everything that does not depend on their arrays. Its device must be current.
+
+    Those of `Engine.plan` have all methods but `forward`, and the sizes; those of `Engine.calls` have `forward` alone.
+    """
 
     spec: RNNSpec
     workspace_nbytes: int
     reserve_nbytes: int
+
+    def forward(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
+        """Run a forward on a batch of the configuration's kind, which may have other lengths, in new arrays.
+
+        `inputs`: the native, checked arrays that it reads, by name; `at`: their addresses, in the order of `INPUTS`.
+        """
 
     def hold(self, params: Any | None) -> None:
         """Read params once for all later calls with this buffer, until `hold` gets another one or None."""
@@ -164,7 +168,7 @@ class EnginePlan(Protocol):
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:
         """Return a function that runs a pass on native, checked arrays; `at` has their addresses in the pass's order.
 
-        Its device must be current. With `accumulate=True` the gradient of params is added to the array.
+        With `accumulate=True` the gradient of params is added to the array.
         """
 
     def capture(self, params: Any, *, carry_state: bool) -> EngineGraph:
@@ -249,17 +253,17 @@ class Engine(Protocol):
     def layout(self, spec: RNNSpec) -> ParamLayout:
         """Return this engine's layout of a params buffer."""
 
-    def plan(self, config: CallConfig) -> EnginePlan:
-        """Prepare one kind of call."""
+    def calls(self, config: CallConfig) -> Calls:
+        """Return the eager calls of a configuration."""
+
+    def plan(self, config: CallConfig) -> Calls:
+        """Prepare repeated calls of a configuration on the caller's arrays."""
 
     def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
         """Return the memory of a forward of one kind and, in training, of its backward. Nothing is run.
 
         With `adds` the array of the gradient of params exists before the backward.
         """
-
-    def forward(self, config: CallConfig) -> EagerForward:
-        """Return a callable that runs forwards of one kind: they differ from `config` only in their lengths."""
 
 
 _NOTHING: Final = contextlib.nullcontext()

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from pycudnnrnn._checks import check_int
-from pycudnnrnn.engines import POSITION_MAX, DropoutState, EnginePlan
+from pycudnnrnn.engines import POSITION_MAX, Calls, DropoutState
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_rules import Shapes, Traced, XlaCall, in_place, named, scratch
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, UPSTREAM, Arrays, CallConfig
@@ -50,9 +50,9 @@ class NumpyRunner:
         results = jax.pure_callback(on_copies, on_copies.shapes, *ins.values(), vmap_method="sequential")
         return named(outs, results, ins)
 
-    def _plan(self, call: Traced, schedule: Schedule, state: DropoutState | None = None, *, keep: bool) -> EnginePlan:
+    def _plan(self, call: Traced, schedule: Schedule, state: DropoutState | None = None, *, keep: bool) -> Calls:
         drawn = self.engine.dropout(call.spec, state or DropoutState("numpy", call.spec.seed)) if call.drops else None
-        plan: EnginePlan = self.engine.plan(CallConfig(call.spec, schedule, keep, drawn))
+        plan: Calls = self.engine.plan(CallConfig(call.spec, schedule, keep, drawn))
         return plan
 
     def run(self, run: XlaCall, context: Any, buffers: Arrays) -> None:  # noqa: ARG002  the CPU has no stream

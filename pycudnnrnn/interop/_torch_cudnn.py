@@ -16,7 +16,7 @@ import torch
 
 from pycudnnrnn import passes
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import CudnnError, LayoutError
 from pycudnnrnn.interop import _torch_rules as rules

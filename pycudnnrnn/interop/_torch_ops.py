@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from pycudnnrnn.engines import DropoutState, EnginePlan, engine_for
+from pycudnnrnn.engines import Calls, DropoutState, engine_for
 from pycudnnrnn.engines.numpy_engine.calls import reserve_nbytes
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
@@ -248,7 +248,7 @@ _SAVED: Final = 8
 """Its place among the tensors that are saved for a backward."""
 
 
-def _plan(call: Arguments, *, keep: bool) -> EnginePlan:
+def _plan(call: Arguments, *, keep: bool) -> Calls:
     """Return the plan that runs a call on the NumPy engine, on arrays over the tensors' memory."""
     engine: Any = call.engine
     if call.seed is None:
@@ -258,8 +258,8 @@ def _plan(call: Arguments, *, keep: bool) -> EnginePlan:
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)
-def _plan_without_dropout(engine: Any, config: CallConfig) -> EnginePlan:
-    plan: EnginePlan = engine.plan(config)
+def _plan_without_dropout(engine: Any, config: CallConfig) -> Calls:
+    plan: Calls = engine.plan(config)
     return plan
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pycudnnrnn.engines.cudnn.checks import SMALL_H_TRAINED
+from pycudnnrnn.engines.cudnn.descriptors import SMALL_H_TRAINED
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import Algorithm, BiasMode, DType, MathType, RNNMode, RNNSpec
 

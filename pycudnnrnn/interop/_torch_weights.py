@@ -12,7 +12,7 @@ import torch
 from pycudnnrnn.convert._gates import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES
+from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import LSTM_PROJECTION_ID, BiasMode, Direction, RNNMode, RNNSpec

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final, Protocol
 
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import Names, with_hints
+from pycudnnrnn._checks import with_hints
 from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.ops import Forward, Gradients, Graph
 
-LAYER_NAMES: Final = Names(
-    "inputs", "initial_state[0]", "initial_state[1]", "training", "d_outputs", "d_states[0]", "d_states[1]"
-)
+LAYER_WORDS: Final = {
+    "input_data": "inputs", "input_h": "initial_state[0]", "input_c": "initial_state[1]", "is_training": "training",
+    "d_output": "d_outputs", "d_output_h": "d_states[0]", "d_output_c": "d_states[1]",
+}  # fmt: skip
+"""The arguments of an op, and what a layer calls them."""
+
+
+@contextlib.contextmanager
+def layer_words(**others: str) -> Iterator[None]:
+    """Name arguments in the block's errors as the layer does; `others` has more words, or other ones."""
+    try:
+        yield
+    except ArgumentError as error:
+        error.argument = (LAYER_WORDS | others).get(error.argument, error.argument)
+        raise
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -86,22 +100,17 @@ class LayerForward(Forward[ArrayT]):
                 an array that does not fit its result, or an `out` that cannot hold the gradient.
             StateError: the forward kept no reserve, or an earlier backward used it up.
         """
-        d_output_h, names = d_states, LAYER_NAMES._replace(dhy="d_states", dcy="d_output_c")
+        d_output_h, words = d_states, {"d_output_h": "d_states", "d_output_c": "d_output_c"}
         if isinstance(d_states, tuple):
             if d_output_c is not None:
                 raise ArgumentError("d_output_c", "None with a tuple d_states, which contains it", "an array")
             if len(d_states) != len(self.states):
                 raise ArgumentError("d_states", f"a tuple of {len(self.states)}", f"a tuple of {len(d_states)}")
             d_output_h, d_output_c = d_states if len(d_states) == 2 else (d_states[0], None)
-            names = LAYER_NAMES
-        before, self._names = self._names, names  # `backward_data` by itself has the op's names
-        try:
-            gradients = super().backward(
-                d_outputs, d_output_h, d_output_c, out=out, accumulate=accumulate, retain=retain
-            )
-        finally:
-            self._names = before
-        return LayerGradients(*(getattr(gradients, field.name) for field in dataclasses.fields(gradients)))
+            words = {}
+        with layer_words(**words):
+            grads = super().backward(d_outputs, d_output_h, d_output_c, out=out, accumulate=accumulate, retain=retain)
+        return LayerGradients(grads.input, grads.input_h, grads.input_c, grads.params)
 
 
 class _Layer(Protocol):

@@ -35,7 +35,7 @@ from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn._tf1.variable import OPAQUE_KERNEL
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
-from pycudnnrnn.layers._forward import LAYER_NAMES, LayerForward, LayerGraph
+from pycudnnrnn.layers._forward import LayerForward, LayerGraph, layer_words
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.ops import Stream
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
@@ -499,14 +499,15 @@ class RNNLayer(TF1Layer):
             if self._device not in {None, kind.device, kind.device.partition(":")[0]}:
                 raise ArgumentError("inputs", f"an array on {self._device}, where the layer is", kind.device)
             op, params = (self.op, self.params) if self.built else self._started(inputs.shape, kind.device)
-            fwd = op.run(
-                inputs, *states, params, training,
-                sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
-                checkpoint_every=checkpoint_every, names=LAYER_NAMES, returns=LayerForward,
-            )  # fmt: skip
+            with layer_words():
+                call = op.run(
+                    inputs, *states, params, training,
+                    sequence_lengths=sequence_lengths, time_major=time_major, keep_reserve=keep_reserve,
+                    checkpoint_every=checkpoint_every,
+                )  # fmt: skip
             if not self.built:  # after the run: a call that raises an error builds nothing
                 self._attach(op, params, kind.device)
-        return cast("LayerForward[ArrayT]", fwd)
+        return LayerForward(*call)
 
     if TYPE_CHECKING:  # the signature of `call`; at run time this is TF's base-layer call
 
@@ -642,7 +643,7 @@ class RNNLayer(TF1Layer):
             ArgumentError: a bad size or length, or `carry_state` with a bidirectional layer.
             StateError: the layer is not built yet.
         """
-        training = check_bool(LAYER_NAMES.training, training)
+        training = check_bool("training", training)
         plan = self.op.prepare(
             T, B, is_training=training, sequence_lengths=sequence_lengths, time_major=time_major, device=self._device
         )

@@ -28,9 +28,8 @@ from pycudnnrnn.ops._functional import (
     cudnn_rnn_relu,
     cudnn_rnn_tanh,
 )
-from pycudnnrnn.ops._graph import Graph
 from pycudnnrnn.ops._op import CudnnRNN
-from pycudnnrnn.ops._plan import Plan
+from pycudnnrnn.ops._plan import Graph, Plan
 from pycudnnrnn.ops._stream import Stream
 from pycudnnrnn.schedule import Lengths
 from pycudnnrnn.spec import (
@@ -236,10 +235,11 @@ class CudnnLSTM(CudnnRNN):
             EngineError: no engine runs where the arrays are.
             MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
-        return self.run(
+        call = self.run(
             input_data, input_h, input_c, params, is_training, sequence_lengths, time_major,
             keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
         )  # fmt: skip
+        return Forward(*call)
 
     @with_hints
     def __call__(
@@ -277,8 +277,7 @@ class CudnnLSTM(CudnnRNN):
             EngineError: no engine runs where the arrays are.
             MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
-        fwd = self.run(input_data, input_h, input_c, params, is_training, sequence_lengths, time_major)
-        return fwd.output, fwd.output_h, fwd.output_c
+        return self.run(input_data, input_h, input_c, params, is_training, sequence_lengths, time_major)[1:]
 
 
 class _WithoutCellState(CudnnRNN):
@@ -352,10 +351,11 @@ class _WithoutCellState(CudnnRNN):
             EngineError: no engine runs where the arrays are.
             MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
-        return self.run(
+        call = self.run(
             input_data, input_h, None, params, is_training, sequence_lengths, time_major,
             keep_reserve=keep_reserve, checkpoint_every=checkpoint_every,
         )  # fmt: skip
+        return Forward(*call)
 
     @with_hints
     def __call__(
@@ -391,8 +391,7 @@ class _WithoutCellState(CudnnRNN):
             EngineError: no engine runs where the arrays are.
             MissingDependencyError: CUDA arrays without CuPy, or bfloat16 without ml_dtypes.
         """
-        fwd = self.run(input_data, input_h, None, params, is_training, sequence_lengths, time_major)
-        return fwd.output, fwd.output_h
+        return self.run(input_data, input_h, None, params, is_training, sequence_lengths, time_major)[1:3]
 
 
 class CudnnGRU(_WithoutCellState):

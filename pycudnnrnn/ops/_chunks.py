@@ -9,37 +9,46 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn.engines import EagerForward, Engine, Memory, Reserve, Results
+from pycudnnrnn.engines import Engine, Memory, Reserve, Results
 from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.ops._take import OP_WORDS, Taker
 from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, Arrays, CallConfig, nbytes, shapes, slots
 from pycudnnrnn.schedule import Chunk, Schedule, cut
 
 BACKWARD: Final = "an eager backward, which takes memory"
 
 
-def eager_forward(engine: Engine, config: CallConfig, every: int | None) -> EagerForward:
-    """Return a function that runs forwards of one configuration, by one call of the engine if possible.
+class EagerCalls:
+    """Forwards of one kind, made: the checks of their arrays, and the engine's calls, one at a time if possible.
 
     With algorithm "auto", chunks run the standard one, and nothing is measured: their sizes change in each batch.
-
-    Raises:
-        ArgumentError: both directions, if time must be cut into chunks.
     """
-    spec, schedule, steps = config.spec, config.schedule, _steps(engine, config, every)
-    standard = config._replace(spec=spec.replace(algo=spec.untuned_algo))
-    in_chunks = functools.partial(_forward, engine, standard, steps, every is not None)
-    if _takes_several(engine, schedule, steps):
-        return in_chunks
-    whole = engine.forward(config)
-    if engine.takes_empty or not schedule.is_ragged:
-        return whole
-    return lambda schedule, *given: (in_chunks if schedule.has_empty else whole)(schedule, *given)
+
+    def __init__(self, engine: Engine, config: CallConfig, every: int | None) -> None:
+        """Make the forwards of a configuration: those that differ only in their lengths, if these are ragged.
+
+        Raises:
+            ArgumentError: both directions, if time must be cut into chunks.
+        """
+        spec, schedule = config.spec, config.schedule
+        self.schedule = dataclasses.replace(schedule, lengths=None)
+        wanted = slots(spec, self.schedule, engine.layout(spec).size)
+        self.take = Taker(engine, spec, wanted, {name: OP_WORDS.get(name, name) for name in INPUTS})
+        self._engine, self._steps, self._recomputes = engine, _steps(engine, config, every), every is not None
+        self._standard = config._replace(spec=spec.replace(algo=spec.untuned_algo))
+        self._whole = None if _takes_several(engine, schedule, self._steps) else engine.calls(config)
+
+    def forward(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
+        """See `engines.Calls`."""
+        whole, engine = self._whole, self._engine
+        if whole is None or (schedule.has_empty and not engine.takes_empty):
+            return _forward(engine, self._standard._replace(schedule=schedule), self._steps, self._recomputes, inputs)
+        return whole.forward(schedule, inputs, at)
 
 
 def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
@@ -80,12 +89,11 @@ def _takes_several(engine: Engine, schedule: Schedule, steps: int) -> bool:
     return steps < schedule.T or not (engine.takes_empty or (schedule.T and schedule.B))
 
 
-def _forward(
-    engine: Engine, config: CallConfig, steps: int, recomputes: bool, schedule: Schedule, inputs: Arrays, _: Any
-) -> Results:
+def _forward(engine: Engine, config: CallConfig, steps: int, recomputes: bool, inputs: Arrays) -> Results:
+    schedule = config.schedule
     as_one = contextlib.nullcontext() if config.dropout is None else config.dropout.as_one()
     with engine.ordered((), "a forward in chunks, which takes memory") as stream, as_one as masks:
-        batch = _Batch(engine, config._replace(schedule=schedule), inputs)
+        batch = _Batch(engine, config, inputs)
         y, states = batch.zeros(config.spec.output_size), batch.states(inputs["hx"], inputs["cx"])
         chunks, kept = cut(schedule, steps), list[_Kept]()
         for chunk in chunks:
@@ -162,7 +170,7 @@ class _Batch:
         given = self.params, self.native(self.x, kept.chunk), *kept.before
         at = [None if array is None else self._arrays.address(array) for array in given]
         config = self.config._replace(schedule=schedule, dropout=dropout)
-        return self.engine.forward(config)(schedule, dict(zip(INPUTS, given, strict=True)), at)
+        return self.engine.calls(config).forward(schedule, dict(zip(INPUTS, given, strict=True)), at)
 
     def advance(self, kept: _Kept, dropout: Any | None, y: Any, states: Sequence[Any], *, keep: bool) -> _Kept:
         """Run a chunk forward, and write its results. Its reserve is gone before the next chunk runs, or kept."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Generic, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayKind, ArrayT
-from pycudnnrnn._checks import Names, check_bool, with_hints
+from pycudnnrnn._checks import check_bool, with_hints
 from pycudnnrnn.engines import Engine, Reserve, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
-from pycudnnrnn.ops._take import Taker, take_params
+from pycudnnrnn.ops._take import OP_WORDS, Taker, take_params
 from pycudnnrnn.passes import UPSTREAM, Arrays, Name, Slot
 from pycudnnrnn.spec import RNNSpec
 
@@ -50,9 +50,6 @@ class Gradients(Generic[ArrayT]):
         return f"<{type(self).__name__}: {shapes(self, self._shown)}>"
 
 
-OP_NAMES: Final = Names()
-
-
 class Call(NamedTuple):
     """One checked call: its engine, its RNN, and its arrays."""
 
@@ -61,17 +58,13 @@ class Call(NamedTuple):
     slots: Mapping[Name, Slot]
     kind: ArrayKind
     libraries: frozenset[str]
-    inputs: Arrays
-    """The arrays that a backward reads again."""
+    read_again: Arrays
+    """The arrays that a backward reads again: the inputs and y."""
+    reserve: Reserve | None
 
     def streams(self, *arrays: Any) -> contextlib.AbstractContextManager[Any]:
         """Put the engine's work on the caller's current stream. `arrays`: more arrays, such as upstream gradients."""
         return on_callers_stream(self.engine, self.kind.library, self.libraries | _arrays.libraries_of(*arrays))
-
-    @property
-    def is_native(self) -> bool:
-        """Whether the caller's arrays are of the engine's own kind."""
-        return self.kind.library in {"numpy", "cupy"}
 
     def to_caller(self, array: Any | None) -> Any:
         return None if array is None else _arrays.to_caller(array, self.kind)
@@ -93,14 +86,10 @@ class Forward(Generic[ArrayT]):
 
     _shown: ClassVar[tuple[str, ...]] = ("output", "output_h", "output_c")
 
-    def __init__(self, call: Call, output: Any, output_h: Any, output_c: Any | None, reserve: Reserve | None) -> None:
-        results = output, output_h, output_c
-        self.output: ArrayT
-        self.output_h: ArrayT
-        self.output_c: ArrayT | Any  # Any: an LSTM's caller need not ask if it is None
-        self.output, self.output_h, self.output_c = results if call.is_native else map(call.to_caller, results)
-        self._call, self._reserve, self._names = call, reserve, OP_NAMES
-        self._read_again = {} if reserve is None else call.inputs | {"y": output}
+    def __init__(self, call: Call, output: ArrayT, output_h: ArrayT, output_c: ArrayT | Any) -> None:
+        self.output, self.output_h = output, output_h
+        self.output_c = output_c  # its type has Any, so that an LSTM's caller need not ask if it is None
+        self._call = call
         self._worked: Reserve | None = None
 
     def backward_data(
@@ -121,25 +110,23 @@ class Forward(Generic[ArrayT]):
             StateError: the forward kept no reserve, or an earlier backward pass used it up.
             ArgumentError: a gradient of another shape, dtype or device than its result, or no gradient at all.
         """
-        call, names = self._call, self._names
+        call, reserve = self._call, self._call.reserve
         check_bool("retain", retain)
-        given = dict(zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True))
-        words = {name: getattr(names, name) for name, array in given.items() if array is not None}
-        with call.streams(*given.values()):
-            found, _ = Taker(call.engine, call.spec, call.slots, words)(*map(given.get, words))
-            upstream = dict.fromkeys(UPSTREAM) | found
-            if self._reserve is None:
-                how = f"run it with {names.training}=True or keep_reserve=True"
-                raise StateError(f"this forward kept no reserve: {how}")
-            if self._reserve.touched:
+        gradients = dict(zip(UPSTREAM, (d_output, d_output_h, d_output_c), strict=True))
+        words = {name: OP_WORDS[name] for name, array in gradients.items() if array is not None}
+        with call.streams(*gradients.values()):
+            checked, _ = Taker(call.engine, call.spec, call.slots, words)(*map(gradients.get, words))
+            upstream = dict.fromkeys(UPSTREAM) | checked
+            if reserve is None:
+                raise StateError("this forward kept no reserve: run it in training, or with keep_reserve=True")
+            if reserve.touched:
                 raise StateError("the reserve was used up by an earlier backward: give that one retain=True")
             if not words:
-                some = f"{names.dy}, {names.dhy} or {names.dcy} (LSTM)"
-                raise ArgumentError(names.dy, f"the loss's gradient of at least one result: {some}", "none of them")
-            worked = self._reserve.copy() if retain else self._reserve
-            gradients = worked.backward_data(*upstream.values())
+                raise ArgumentError("d_output", "the loss's gradient of at least one result", "none of them")
+            worked = reserve.copy() if retain else reserve
+            results = worked.backward_data(*upstream.values())
             self._worked = worked
-            return Gradients(*map(call.to_caller, gradients))
+            return Gradients(*map(call.to_caller, results))
 
     def backward_weights(self, out: Any = None, accumulate: bool = False) -> Any:
         """Compute the gradient of params. Call `backward_data` first, as in cuDNN.
@@ -166,7 +153,7 @@ class Forward(Generic[ArrayT]):
         call, worked = self._call, self._worked
         with call.streams(out):
             if native is None:
-                params = call.inputs["params"]
+                params = call.read_again["params"]
                 native = _arrays.new(params.shape, params.dtype, call.engine.xp)
             worked.backward_weights(native, accumulate=accumulate)  # type: ignore[union-attr]  # set by `backward_data`
             return call.to_caller(native) if out is None else out
@@ -180,10 +167,9 @@ class Forward(Generic[ArrayT]):
             return None
         with call.streams(out):  # an array of another library is brought to the engine's
             native = take_params(call.engine, call.spec, "out", out, written=True)
-        for name, array in self._read_again.items():
+        for name, array in call.read_again.items() if call.reserve else ():
             if array is not None and _arrays.overlap(native, array):
-                word = "output" if name == "y" else getattr(OP_NAMES, name, name)
-                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {word}")
+                raise ArgumentError("out", "a buffer of its own", f"memory that overlaps {OP_WORDS.get(name, name)}")
         return native
 
     @with_hints
@@ -215,7 +201,7 @@ class Forward(Generic[ArrayT]):
         return dataclasses.replace(data, params=self._backward_weights(native, out, accumulate))
 
     def __repr__(self) -> str:
-        reserve = self._reserve
+        reserve = self._call.reserve
         backward = "is not possible" if reserve is None else "has run" if reserve.touched else "can follow"
         where = f"{self._call.spec.dtype}, {self._call.kind.library} on {self._call.kind.device}"
         return f"<{type(self).__name__}: {shapes(self, self._shown)}; {where}; a backward {backward}>"

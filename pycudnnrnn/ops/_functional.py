@@ -84,8 +84,7 @@ def cudnn_lstm(
         ((5, 3, 8), (1, 3, 8))
     """
     op = _op_of(RNNMode.LSTM, inputs, input_c, "input_c", input_mode, direction, dropout, seed, num_proj)
-    fwd = op.run(inputs, input_h, input_c, params, is_training, sequence_lengths, time_major)
-    return fwd.output, fwd.output_h, fwd.output_c
+    return op.run(inputs, input_h, input_c, params, is_training, sequence_lengths, time_major)[1:]
 
 
 def cudnn_gru(
@@ -149,8 +148,7 @@ def cudnn_gru(
         ((5, 3, 8), (1, 3, 8))
     """
     op = _op_of(RNNMode.GRU, inputs, input_h, "input_h", input_mode, direction, dropout, seed)
-    fwd = op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)
-    return fwd.output, fwd.output_h
+    return op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)[1:3]
 
 
 def cudnn_rnn_tanh(
@@ -214,8 +212,7 @@ def cudnn_rnn_tanh(
         ((5, 3, 8), (1, 3, 8))
     """
     op = _op_of(RNNMode.RNN_TANH, inputs, input_h, "input_h", input_mode, direction, dropout, seed)
-    fwd = op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)
-    return fwd.output, fwd.output_h
+    return op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)[1:3]
 
 
 def cudnn_rnn_relu(
@@ -279,8 +276,7 @@ def cudnn_rnn_relu(
         ((5, 3, 8), (1, 3, 8))
     """
     op = _op_of(RNNMode.RNN_RELU, inputs, input_h, "input_h", input_mode, direction, dropout, seed)
-    fwd = op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)
-    return fwd.output, fwd.output_h
+    return op.run(inputs, input_h, None, params, is_training, sequence_lengths, time_major)[1:3]
 
 
 def cudnn_rnn_opaque_params_size(

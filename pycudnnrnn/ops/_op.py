@@ -6,27 +6,27 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import Names, check_bool, check_int
+from pycudnnrnn._checks import check_bool, check_int
 from pycudnnrnn._messages import warn
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.engines import Dropout, DropoutState, EagerForward, Engine, Memory, engine_for, on_callers_stream
+from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.ops import _chunks
 from pycudnnrnn.ops._dropout import Dropouts
-from pycudnnrnn.ops._forward import OP_NAMES, Call, Forward
+from pycudnnrnn.ops._forward import Call, Forward
 from pycudnnrnn.ops._plan import Plan
 from pycudnnrnn.ops._stream import Stream
-from pycudnnrnn.ops._take import Taker, take_params
-from pycudnnrnn.passes import INPUTS, CallConfig, slots
+from pycudnnrnn.ops._take import take_params
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, Direction, DType, InputMode, RNNMode, RNNSpec
 
@@ -40,14 +40,6 @@ NOT_THE_MODEL: Final = frozenset({"dropout", "seed", "algo", "math_type", "compu
 """Fields in which the specs of an op and of its `Canonical` may differ: they do not define the model."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
-
-
-class Kind(NamedTuple):
-    """The parts that forwards of one kind share: the checks, the engine's forward, and the batch of equal lengths."""
-
-    take: Taker
-    forward: EagerForward
-    schedule: Schedule
 
 
 class CudnnRNN:
@@ -66,13 +58,13 @@ class CudnnRNN:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes, also those of a subclass, with the dropout states as values."""
-        attributes = {name: value for name, value in vars(self).items() if name != "_kinds"}
+        attributes = {name: value for name, value in vars(self).items() if name != "_calls"}
         return attributes | {"_dropouts": {state.engine: state for state in self.dropout_states()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._dropouts = Dropouts(self.spec, state["_dropouts"])
-        self._kinds: Recent[Kind] = Recent(KINDS_MAX)
+        self._calls: Recent[_chunks.EagerCalls] = Recent(KINDS_MAX)
 
     def __repr__(self) -> str:
         arguments = repr(self.spec).partition(", ")[2]
@@ -394,7 +386,7 @@ class CudnnRNN:
         if not isinstance(state, DropoutState):
             raise ArgumentTypeError("state", "a DropoutState", type(state))
         self._dropouts.start_from(state)
-        self._kinds.clear()  # they hold the old dropout
+        self._calls.clear()  # they hold the old dropout
 
     def _dropout_on(self, engine: Engine) -> Dropout | None:
         """Return the dropout of a training call; None if this op drops nothing."""
@@ -511,10 +503,9 @@ class CudnnRNN:
         return Stream(functools.partial(_model, self, params), f"ops.{type(self).__name__}", initial_state, self.spec)
 
     def run(
-        self, x: ArrayT, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,
+        self, x: Any, hx: Any, cx: Any, params: Any, is_training: Any, sequence_lengths: Any = None,
         time_major: Any = True, *, keep_reserve: Any = False, checkpoint_every: Any = None,
-        names: Names | None = None, returns: type[Forward[Any]] = Forward,
-    ) -> Forward[ArrayT]:  # fmt: skip
+    ) -> tuple[Call, Any, Any, Any]:  # fmt: skip
         """Run a forward of any cell. Users call `forward`, which passes its arguments on.
 
         Args:
@@ -527,52 +518,43 @@ class CudnnRNN:
             time_major: as in `forward`. Default: True.
             keep_reserve: as in `forward`. Default: False.
             checkpoint_every: as in `forward`. Default: None.
-            names: how error texts name the arguments. None: as `forward` does. Default: None.
-            returns: the class of the result. Default: `Forward`.
 
         Returns:
-            The results, as `forward` returns them.
+            (call, output, output_h, output_c): what a `Forward` is made of, and the three results by themselves.
         """
-        spec, names = self.spec, names or OP_NAMES
+        spec = self.spec
         if type(is_training) is not bool and _arrays.library_of(is_training) and not spec.has_cell_state:
-            expected = (
-                f"a Python bool: {str(spec.mode)!r} has no input_c, its arrays are ({names.x}, {names.hx}, params)"
-            )
-            raise ArgumentTypeError(names.training, expected, f"an array of shape {tuple(is_training.shape)}")
-        is_training = check_bool(names.training, is_training)
+            expected = f"a Python bool: {str(spec.mode)!r} has no input_c, its arrays are (input_data, input_h, params)"
+            raise ArgumentTypeError("is_training", expected, f"an array of shape {tuple(is_training.shape)}")
+        is_training = check_bool("is_training", is_training)
         time_major = check_bool("time_major", time_major)
         keep_reserve = is_training if keep_reserve is None else check_bool("keep_reserve", keep_reserve)
         every = None if checkpoint_every is None else _check_every(checkpoint_every, keep_reserve=keep_reserve)
-        kind = _arrays.kind_of(names.x, x)
+        kind = _arrays.kind_of("input_data", x)
         engine = engine_for(kind.device)
         libraries = frozenset[str]() if engine.device == "cpu" else _arrays.libraries_of(x, hx, cx, params)
         with on_callers_stream(engine, kind.library, libraries):
             shape = x.shape
             if len(shape) != 3 or shape[2] != spec.input_size:
                 axes = "[T, B, input_size]" if time_major else "[B, T, input_size]"
-                raise ArgumentError(names.x, f"{axes} with input_size={spec.input_size}", tuple(shape), aspect="shape")
+                expected = f"{axes} with input_size={spec.input_size}"
+                raise ArgumentError("input_data", expected, tuple(shape), aspect="shape")
             T, B = shape[:2] if time_major else shape[1::-1]
             lengths = None if sequence_lengths is None else check_lengths(sequence_lengths, T, B)
             dropout = self._dropout_on(engine) if is_training else None
-            key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every, names
-            take, forward, schedule = self._kinds.get(key) or self._kinds.keep(key, self._kind(*key))
-            inputs, at = take(params, x, hx, cx)
-            if lengths is not None:
-                schedule = Schedule(T, B, lengths, time_major)
-            results = forward(schedule, inputs, at)
-            return returns(Call(engine, spec, take.slots, kind, libraries, inputs), *results)
-
-    def _kind(
-        self, engine: Engine, T: int, B: int, ragged: bool, time_major: bool, keep_reserve: bool,
-        dropout: Dropout | None, every: int | None, names: Names,
-    ) -> Kind:  # fmt: skip
-        """Make the parts that all calls of one kind share."""
-        schedule = Schedule(T, B, None, time_major)
-        wanted = slots(self.spec, schedule, engine.layout(self.spec).size)
-        take = Taker(engine, self.spec, wanted, {name: getattr(names, name, name) for name in INPUTS})
-        like = schedule.longest_ragged() if ragged else schedule
-        forward = _chunks.eager_forward(engine, CallConfig(self.spec, like, keep_reserve, dropout), every)
-        return Kind(take, forward, schedule)
+            key = engine, T, B, lengths is not None, time_major, keep_reserve, dropout, every
+            calls = self._calls.get(key)
+            schedule = calls.schedule if calls and lengths is None else Schedule(T, B, lengths, time_major)
+            if calls is None:
+                like = schedule if lengths is None else schedule.longest_ragged()
+                calls = _chunks.EagerCalls(engine, CallConfig(spec, like, keep_reserve, dropout), every)
+                self._calls.keep(key, calls)
+            inputs, at = calls.take(params, x, hx, cx)
+            y, hy, cy, reserve = calls.forward(schedule, inputs, at)
+            call = Call(engine, spec, calls.take.slots, kind, libraries, inputs | {"y": y}, reserve)
+            if kind.library not in {"numpy", "cupy"}:
+                y, hy, cy = map(call.to_caller, (y, hy, cy))
+            return call, y, hy, cy
 
 
 def _model(op: CudnnRNN, params: Any, _inputs: Any) -> tuple[CudnnRNN, Any]:

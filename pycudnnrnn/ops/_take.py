@@ -13,6 +13,12 @@ from pycudnnrnn.passes import Arrays, Name, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
+OP_WORDS: Final[Mapping[Name, str]] = {
+    "x": "input_data", "hx": "input_h", "cx": "input_c", "y": "output", "dy": "d_output", "dhy": "d_output_h",
+    "dcy": "d_output_c",
+}  # fmt: skip
+"""The arguments and results of an op's forward and backward, where they have other names."""
+
 _FLAT: Final = frozenset({"params", "d_params"})
 
 
@@ -31,9 +37,14 @@ class Taker:
         """Check the arrays in `words`, in that order."""
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
-        self._of_engine = engine.arrays.holds, engine.arrays.address, engine.alignment
+        alignment = engine.alignment
+        self._of_engine = engine.arrays.holds, engine.arrays.address, alignment
         self._sizes = [wanted[name].nbytes for name in words]
-        self._wanted = [(name, wanted[name], wanted[name].strides, in_place or name in _FLAT) for name in words]
+        least = {"reserve": spec.compute_dtype.itemsize, "dx": spec.dtype.itemsize} if in_place else {}
+        self._wanted = [
+            (name, wanted[name], wanted[name].strides, in_place or name in _FLAT, max(least.get(name, 1), alignment))
+            for name in words
+        ]
 
     def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
         """Return the engine's arrays over those given, by name, and the addresses that were checked.
@@ -47,7 +58,7 @@ class Taker:
         addressed = self._in_place or alignment > 1  # an address takes a microsecond on the CPU
         found: Arrays = {}
         at: list[int | None] = []
-        for array, (name, slot, strides, exact) in zip(given, self._wanted, strict=True):
+        for array, (name, slot, strides, exact, step) in zip(given, self._wanted, strict=True):
             shape, dtype, axes, optional = slot
             if array is None:
                 if not optional and shape is not None:
@@ -70,8 +81,8 @@ class Taker:
                 if native.strides != strides and not native.flags.c_contiguous:
                     raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
                 place = address(native) if addressed else 0
-                if place % alignment:
-                    least = alignment if exact else dtype.itemsize
+                if place % step:
+                    least = step if exact else dtype.itemsize
                     if place % least:
                         raise ArgumentError(words[name], f"memory aligned to {least} bytes", hex(place))
                     native = self._engine.arrays.copy(native)

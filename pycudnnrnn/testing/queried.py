@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from pycudnnrnn import _discovery, _libcudnn, _locks
-from pycudnnrnn.engines.cudnn.checks import check_params
+from pycudnnrnn.engines.cudnn.descriptors import check_params
 from pycudnnrnn.engines.cudnn.layout_query import query_without_gpu
 from pycudnnrnn.errors import ArgumentTypeError, EngineError, PycudnnrnnError
 from pycudnnrnn.layout import ParamLayout

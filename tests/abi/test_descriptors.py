@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pycudnnrnn._libcudnn import Function
 from pycudnnrnn._libcudnn_abi import cudnnRNNDataLayout_t
 from pycudnnrnn.engines.cudnn.descriptors import FilterDescriptor, RNNDataDescriptor, RNNDescriptor, TensorDescriptor
-from pycudnnrnn.engines.cudnn.native_calls import DataDescriptors
+from pycudnnrnn.engines.cudnn.native import DataDescriptors
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import DType, RNNSpec

@@ -8,7 +8,7 @@ import pytest
 COMPILE = """
 import ctypes, importlib.metadata, sys
 if sys.argv[1] == "loaded":
-    from pycudnnrnn.engines.cudnn.native_rnn import load_nvrtc
+    from pycudnnrnn.engines.cudnn.native import load_nvrtc
     load_nvrtc()
 wheel = importlib.metadata.distribution("nvidia-cuda-nvrtc")
 path = next(wheel.locate_file(file) for file in wheel.files if file.name == "libnvrtc.so.13")

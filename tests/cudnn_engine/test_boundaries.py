@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, ops
-from pycudnnrnn.engines.cudnn.checks import check_sizes
+from pycudnnrnn.engines.cudnn.descriptors import check_sizes
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule

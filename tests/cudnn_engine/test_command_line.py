@@ -53,14 +53,16 @@ def test_a_layout_of_another_size_is_not_equal(run, play):
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_self_test_tells_another_layout_from_other_numbers(run, play, monkeypatch, wrong):
     class Other(ShuffledEngine):
-        def forward(self, batch):
-            run = super().forward(batch)
+        def calls(self, config):
+            calls = super().calls(config)
+            forward = calls.forward
 
             def wrongly(*arguments):
-                y, *rest = run(*arguments)
+                y, *rest = forward(*arguments)
                 return y + 1e-3 * wrong, *rest
 
-            return wrongly
+            calls.forward = wrongly
+            return calls
 
     _, _, device = play(engine=Other(1))
     use_host_cupy(device)

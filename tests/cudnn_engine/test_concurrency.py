@@ -10,11 +10,9 @@ import pytest
 from pycudnnrnn import RNNSpec, _libcudnn, ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine, handles, runtime
-from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
-from pycudnnrnn.engines.cudnn.stream_states import DropoutAt
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.ops._dropout import Dropouts
-from pycudnnrnn.passes import CallConfig
+from pycudnnrnn.passes import FORWARD, CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
@@ -22,6 +20,7 @@ from tests.helpers.exits import ENDS
 from tests.helpers.together import meeting, together
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
+from tests.stand_in.shim import PASSES
 
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float32")
 
@@ -85,7 +84,7 @@ def test_what_two_threads_ask_for_at_once_is_made_once(play, monkeypatch):
 
 
 def test_random_states_at_an_address_are_locked_while_they_are_written_and_a_forward_is_launched(play, monkeypatch):
-    _, device_engine, device = play()
+    played, device_engine, device = play()
     running, spec = device_engine.runtime, RNNSpec("gru", 2, 3, 4, dropout=0.5)
     states = device.address(device.empty((device_engine.dropout_states_nbytes(),), np.dtype(np.uint8)))
     config, free = CallConfig(spec, Schedule(4, 3), keep_reserve=True), []
@@ -103,10 +102,11 @@ def test_random_states_at_an_address_are_locked_while_they_are_written_and_a_for
         with ThreadPoolExecutor(1) as other:
             free.append(other.submit(is_free).result())
 
-    monkeypatch.setattr(DropoutAt, "start", look)
-    monkeypatch.setattr(NativeCalls, "launch", look)
+    for function in ("cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor", *PASSES):
+        monkeypatch.setattr(played, function, look)
     device_engine.write_dropout_states(0x10, states, 7)
-    batch.forward(0x10, config.schedule, {"params": 0x1000, "workspace": 0}, states=states)
+    at = dict.fromkeys((*FORWARD.names, "workspace"), 0x1000)
+    batch.forward(0x10, config.schedule, at | dict.fromkeys(("cx", "cy")), states=states)
     assert free == [False] * 3
 
 

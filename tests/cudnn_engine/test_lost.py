@@ -11,7 +11,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.device import CudaDevice
-from pycudnnrnn.engines.cudnn.lost import STICKY
+from pycudnnrnn.engines.cudnn.owned import STICKY
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 from tests.helpers.every_call import CALLS, EveryCall
 from tests.helpers.oracles import missing

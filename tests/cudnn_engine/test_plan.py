@@ -206,11 +206,11 @@ def test_what_may_be_null_may_be_none_and_what_may_not_is_named(play):
 
 def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
     """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
-    from pycudnnrnn.engines.cudnn import native_rnn
+    from pycudnnrnn.engines.cudnn import native
 
     played, _, _ = play()
     builds = []
-    monkeypatch.setattr(native_rnn, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
+    monkeypatch.setattr(native, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
     ops.CudnnLSTM(1, 8, 8, algo="standard").prepare(3, 2, device="cuda")
     assert builds == []
     ops.CudnnLSTM(1, 8, 8, algo="persist_dynamic").prepare(3, 2, device="cuda")

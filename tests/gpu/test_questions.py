@@ -5,7 +5,7 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn._libcudnn import cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn import native_calls
+from pycudnnrnn.engines.cudnn import native as native_objects
 from pycudnnrnn.errors import CudnnError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.numbers import RAGGED, differ, problem_of, run
@@ -17,7 +17,7 @@ def step_otherwise(cuda, b, changed, null):
     plan, native = b.plan._native, b.plan._native._native
     handle = cuda.engine.runtime.handles.on(cuda.device.stream())
     for which in native.passes:
-        call = native_calls._bound(
+        call = native_objects._with_fixed(
             cuda.engine.library, which, native._fixed | {"rnnDesc": native._rnn.forward} | changed
         )
         at = cuda.device.addresses(*(None if name in null else getattr(b, name) for name in which.names))

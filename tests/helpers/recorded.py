@@ -7,14 +7,14 @@ NAMES = {FORWARD: "forward", BACKWARD_DATA: "backward_data", BACKWARD_WEIGHTS: "
 
 
 class RecordingEngine(NumpyEngine):
-    """`calls` has a tuple for each pass: its name, its configuration, and the arrays that it read and wrote, by name.
+    """`ran` has a tuple for each pass: its name, its configuration, and the arrays that it read and wrote, by name.
 
     `binds` counts how often a pass was bound to arrays. A bound pass that is named in `failing` finds no memory.
     """
 
     def __init__(self):
         super().__init__()
-        self.calls, self.binds, self.failing = [], 0, set()
+        self.ran, self.binds, self.failing = [], 0, set()
 
     def plan(self, config):
         plan = super().plan(config)
@@ -28,22 +28,24 @@ class RecordingEngine(NumpyEngine):
                 if NAMES[which] in self.failing:
                     raise MemoryError("no room for a tape")
                 run(**keywords)
-                self.calls.append((NAMES[which], config, arrays))
+                self.ran.append((NAMES[which], config, arrays))
 
             return call
 
         plan.bind = recorded
         return plan
 
-    def forward(self, config):
-        run = super().forward(config)
+    def calls(self, config):
+        calls = super().calls(config)
+        forward = calls.forward
 
         def recorded(schedule, inputs, at):
-            *results, reserve = run(schedule, inputs, at)
-            self.calls.append(("forward", config, inputs | dict(zip(RESULTS, results, strict=True))))
-            return *results, None if reserve is None else _Reserve(reserve, config, self.calls)
+            *results, reserve = forward(schedule, inputs, at)
+            self.ran.append(("forward", config, inputs | dict(zip(RESULTS, results, strict=True))))
+            return *results, None if reserve is None else _Reserve(reserve, config, self.ran)
 
-        return recorded
+        calls.forward = recorded
+        return calls
 
 
 class _Reserve:

@@ -25,8 +25,8 @@ def test_a_backward_from_nothing_names_what_it_begins_from():
     layer = CudnnLSTM(2, 3)
     calls = [LSTM.forward(X, H, C, P).backward, LSTM.forward(X, H, C, P).backward_data]
     for call, names in [
-        *((call, r"d_output, d_output_h or d_output_c") for call in calls),
-        (layer.forward(np.ones((2, 2, 4), np.float32)).backward, r"d_outputs, d_states or d_output_c"),
+        *((call, r"Invalid d_output: .*gradient of at least one result") for call in calls),
+        (layer.forward(np.ones((2, 2, 4), np.float32)).backward, r"Invalid d_outputs: "),
     ]:
         with pytest.raises(ArgumentError, match=names):
             call()

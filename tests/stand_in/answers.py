@@ -278,7 +278,7 @@ class Answers:
             dropout = NumpyDropout(DropoutState("numpy", seed, position))
             native.write(address, "<Q", position + 1)
         batch = CallConfig(_plain(spec, dropout=spec.dropout), schedule, bool(mode), dropout)
-        out_y, out_h, out_c, kept = self.engine.forward(batch)(schedule, {
+        out_y, out_h, out_c, kept = self.engine.calls(batch).forward(schedule, {
             "params": native.view(params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy).copy(),
             "x": data(x, spec.input_size).read(),
             "hx": states(hx, spec.state_size).copy() if hx else None,

@@ -59,9 +59,9 @@ def _verdicts(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Ite
     cx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.num_units)).astype(dtype)
     op = ops.from_spec(spec)
     params = op.canonical_to_params(c)
-    fwd = op.run(x, hx, cx if spec.has_cell_state else None, params, False, sequence_lengths=lengths.tolist(),
-                 time_major=True, keep_reserve=False)  # fmt: skip
-    ours = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
+    _, *results = op.run(x, hx, cx if spec.has_cell_state else None, params, False, sequence_lengths=lengths.tolist(),
+                         time_major=True, keep_reserve=False)  # fmt: skip
+    ours = [a for a in results if a is not None]
     for side, (framework, arrays) in sides.items():
         name = f"{framework} ({side})"
         run, packages = RUNNERS.get(framework, (None, ()))

@@ -16,12 +16,11 @@ from typing import Final
 import numpy as np
 
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.cudnn.checks import check_sizes
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, CallKind
+from pycudnnrnn.engines.cudnn.descriptors import check_sizes
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
-from pycudnnrnn.engines.cudnn.native_rnn import NativeRNN
+from pycudnnrnn.engines.cudnn.native import NativeCalls, NativeRNN
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError, CudnnError, EngineError, LayoutError
 from pycudnnrnn.passes import RESULTS, UPSTREAM, Arrays, CallConfig

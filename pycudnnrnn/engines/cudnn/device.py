@@ -15,7 +15,7 @@ import numpy as np
 
 from pycudnnrnn._checks import needs
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.lost import lost
+from pycudnnrnn.engines.cudnn.owned import lost
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 
 if TYPE_CHECKING:

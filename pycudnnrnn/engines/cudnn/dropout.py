@@ -51,21 +51,21 @@ class CudnnDropout(DropoutAt):
         at = {"address": device.address(states), "states_nbytes": nbytes}
         super().__init__(DropoutDescriptor(handle, spec.dropout, states, **at, seed=state.seed, restore=restore))
 
-    def launching(self, stream: Any, launch: Callable[..., None]) -> Callable[..., None]:
-        """Wrap `launch` as one forward on `stream`. It runs after the forward before, and counts if it succeeds.
+    def forward(self, handle: Handle) -> Any:
+        return self.launching(handle.stream)
+
+    @contextlib.contextmanager
+    def launching(self, stream: Any) -> Iterator[None]:
+        """Order the forward that the block launches after the one before. It counts if the block succeeds.
 
         Raises:
             CaptureError: the stream is being captured: a graph's runs would not be counted or ordered.
         """
-
-        def run(*arguments: Any, **keywords: Any) -> None:
-            self._device.refuse_capture(stream, "a forward with dropout")
-            with self.lock:
-                self._stream_memory.on(stream)
-                launch(*arguments, **keywords)
-                self.position += 1
-
-        return run
+        self._device.refuse_capture(stream, "a forward with dropout")
+        with self.lock:
+            self._stream_memory.on(stream)
+            yield
+            self.position += 1
 
     @contextlib.contextmanager
     def as_one(self) -> Iterator[CudnnDropout]:

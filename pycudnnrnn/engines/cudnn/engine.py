@@ -9,14 +9,12 @@ from typing import Any
 
 from pycudnnrnn import _libcudnn, _locks
 from pycudnnrnn._libcudnn import Library
-from pycudnnrnn.engines import DropoutState, EagerForward, Memory
-from pycudnnrnn.engines.cudnn.addressed import Addressed
+from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.algorithms import choose
-from pycudnnrnn.engines.cudnn.checks import ALIGNMENT_NBYTES, check_sizes
+from pycudnnrnn.engines.cudnn.calls import AddressedCalls, CudnnCalls
+from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
-from pycudnnrnn.engines.cudnn.eager import EagerCalls
-from pycudnnrnn.engines.cudnn.plan import CudnnPlan
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_states import states_nbytes
 from pycudnnrnn.errors import ArgumentError
@@ -49,15 +47,13 @@ class CudnnEngine:
         with self.runtime.launching("setting up dropout states") as handle:
             return CudnnDropout(self.runtime, handle, spec, state)
 
-    def plan(self, config: CallConfig) -> CudnnPlan:
+    def plan(self, config: CallConfig) -> CudnnCalls:
         check_sizes(config)
         if config.schedule.has_empty:
             raise ArgumentError("sequence_lengths", "one native call: no empty sequence", "a length of 0")
         if self.steps_max < config.schedule.T:
             raise ArgumentError("T", f"one native call: at most {self.steps_max} steps", config.schedule.T)
-        with self.runtime.launching("preparing a plan") as handle:
-            native = self.runtime.native_calls(handle, self.resolved(config))
-            return CudnnPlan(self.runtime, native, config)
+        return self.calls(config).prepare()
 
     def dropout_states_nbytes(self) -> int:
         """Return the bytes of one model's random states on this device."""
@@ -71,12 +67,12 @@ class CudnnEngine:
             handle = runtime.handles.on(self.arrays.stream_at(stream))
             dropout = runtime.dropout_at(handle, states, 0.5)  # any rate but 0: states do not contain it
             with dropout.lock:
-                dropout.start(handle, seed)
+                dropout.descriptor.seed(handle, seed)
 
-    def addressed(self, stream: int, config: CallConfig, *, drops: bool) -> Addressed:
+    def addressed(self, stream: int, config: CallConfig, *, drops: bool) -> AddressedCalls:
         """Prepare repeated calls of one configuration on another library's memory and streams."""
         check_sizes(config)
-        return Addressed(self.runtime, stream, config, drops=drops)
+        return AddressedCalls(self.runtime, stream, config, drops=drops)
 
     @contextlib.contextmanager
     def on_stream(self, address: int | None, others: Collection[int | None], *, wait: bool) -> Iterator[int]:
@@ -102,8 +98,8 @@ class CudnnEngine:
         choice = choose(self.runtime, config, data)
         return config._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
 
-    def forward(self, config: CallConfig) -> EagerForward:
-        return EagerCalls(self.runtime, config, self.resolved)
+    def calls(self, config: CallConfig) -> CudnnCalls:
+        return CudnnCalls(self.runtime, config, self.resolved)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

@@ -9,14 +9,12 @@ from typing import Any, Final
 from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn._recent import Recent
-from pycudnnrnn.engines.cudnn.checks import check_params
 from pycudnnrnn.engines.cudnn.choices import Choices
-from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor
+from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor, check_params
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
-from pycudnnrnn.engines.cudnn.native_calls import NativeCalls
-from pycudnnrnn.engines.cudnn.native_rnn import NativeRNN
+from pycudnnrnn.engines.cudnn.native import NativeCalls, NativeRNN
 from pycudnnrnn.engines.cudnn.stream_states import DropoutAt, Made, StreamStates, states_nbytes
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import CallConfig
@@ -49,14 +47,14 @@ class Runtime:
         self._lock = _locks.lock()
 
     @contextlib.contextmanager
-    def launching(self, what: str = "") -> Iterator[Handle]:
-        """Yield this thread's handle, set to the current stream. `what` names work that a CUDA graph cannot contain.
+    def launching(self, what: str = "", stream: Any = None) -> Iterator[Handle]:
+        """Yield this thread's handle, set to a stream (None: the current one). `what`: work that no graph can contain.
 
         Raises:
             CaptureError: `what` is given, and the stream is being captured.
         """
         with self.device.active():
-            stream = self.device.stream()
+            stream = self.device.stream() if stream is None else stream
             if what:
                 self.device.refuse_capture(stream, what)
             yield self.handles.on(stream)

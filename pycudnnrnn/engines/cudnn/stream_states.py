@@ -58,12 +58,18 @@ class DropoutAt:
         self.descriptor, self.lock = descriptor, _locks.rlock()
         self.made = Made()
 
-    def start(self, handle: Handle, seed: int | None) -> None:
-        """Prepare the states for a forward: write them from a seed, or (None) continue from those in memory."""
-        if seed is None:
+    @contextlib.contextmanager
+    def locked(self, handle: Handle) -> Iterator[None]:  # noqa: ARG002  as in `forward`
+        """Hold the lock during the block, which launches a backward."""
+        with self.lock:
+            yield
+
+    @contextlib.contextmanager
+    def forward(self, handle: Handle) -> Iterator[None]:
+        """Continue from the states in memory in the forward that the block launches."""
+        with self.lock:
             self.descriptor.restore(handle)
-        else:
-            self.descriptor.seed(handle, seed)
+            yield
 
 
 class Masks(NamedTuple):
@@ -109,7 +115,7 @@ class StreamStates:
             EngineError: a repetition of a forward whose states are no longer kept.
         """
         device, states = self._device, self._states
-        with self._lock, device.using(self._stream):
+        with dropout.lock, self._lock, device.using(self._stream):
             chain, kept = masks.chain(), self._kept.get(masks.seed)
             if chain is None:
                 with put_back(device, states):
@@ -120,7 +126,7 @@ class StreamStates:
                 device.copy_bytes(states, kept.states)
             else:
                 if chain != self._chain:
-                    dropout.start(handle, masks.seed)
+                    dropout.descriptor.seed(handle, masks.seed)
                 self._kept.keep(masks.seed, _Kept(chain, device.copy(states)))
             self._chain = chain
             yield

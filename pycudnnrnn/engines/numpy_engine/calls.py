@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -42,8 +42,9 @@ class Calls:
     """What all calls of one kind share. Nothing in it changes, so threads may share it.
 
     `directions`: the columns of each direction in a layer's output (None: all of them) and its blocks of steps.
-    `states`: the names of initial and final states, and their widths. `reads_in_place`: whether `read` returns views
-    of params. `reserve_nbytes`: 0 if no reserve is kept.
+    `states`: the names of initial and final states, and their widths. `has_views`: whether the stacks of params are
+    views of its buffer; `reads_in_place`: whether `read` returns these. `reserve_parts`: the arrays of a reserve, and
+    where each begins; `reserve_nbytes`: 0 if none is kept.
     """
 
     def __init__(self, spec: RNNSpec, schedule: Schedule, layout: ParamLayout, *, keeps: bool, drops: bool) -> None:
@@ -52,10 +53,13 @@ class Calls:
         self.cell, self.packing = cell_of(spec, schedule.num_rows), Packing(spec, schedule)
         self.directions, self.stacks = directions_of(spec, schedule), all_stacks(layout, spec)
         self._views = [[(name, stack.span, stack.shape) for name, stack in stacks.items()] for stacks in self.stacks]
-        spans = [span for views in self._views for _, span, _ in views]
-        self.reads_in_place = spec.dtype is spec.compute_dtype and None not in spans
-        self.reserve_parts = list(reserve_parts(spec, schedule.num_rows, drops=drops)) if keeps else []
-        self.reserve_nbytes = sum(part.nbytes for part in self.reserve_parts)
+        self.has_views = all(span is not None for views in self._views for _, span, _ in views)
+        self.reads_in_place = spec.dtype is spec.compute_dtype and self.has_views
+        self.has_padding = sum(region.size for region in layout.regions) < layout.size
+        self.reserve_parts, self.reserve_nbytes = list[tuple[Part, int]](), 0
+        for part in reserve_parts(spec, schedule.num_rows, drops=drops) if keeps else ():
+            self.reserve_parts.append((part, self.reserve_nbytes))
+            self.reserve_nbytes += part.nbytes
         self._shapes, self._dtype = shapes(spec, schedule.data_axes, schedule.B), spec.dtype.numpy
         self.states = [("hx", "hy", spec.state_size), *([("cx", "cy", spec.num_units)] if spec.has_cell_state else [])]
 
@@ -66,25 +70,18 @@ class Calls:
     def read(self, params: Array) -> list[Weights]:
         """Return the weights of each pseudo-layer in a params buffer, in the compute dtype."""
         if self.reads_in_place:
-            return [Weights(**{name: params[at].reshape(shape) for name, at, shape in views}) for views in self._views]
+            return self.views(params)
+        return list(self.copies(params))
+
+    def copies(self, buffer: Array) -> Iterator[Weights]:
+        """Yield the stacks of each pseudo-layer, in the compute dtype."""
         dtype = self.cell.dtype
-        return [
-            Weights(**{name: stack.read(params).astype(dtype, copy=False) for name, stack in stacks.items()})
-            for stacks in self.stacks
-        ]
+        for stacks in self.stacks:
+            yield Weights(**{name: stack.read(buffer).astype(dtype, copy=False) for name, stack in stacks.items()})
 
-    def forward_weights(self, weights: list[Weights]) -> Iterable[Weights]:
-        """Return weights as a forward takes them, from the first pseudo-layer to the last; each is made when taken."""
-        return map(self.cell.forward_weights, weights)
-
-    def held_weights(self, weights: list[Weights]) -> list[Weights]:
-        """Return copies of weights for many forwards."""
-        return list(map(self.cell.held_weights, weights))
-
-    def backward_weights(self, weights: list[Weights]) -> Iterable[Weights]:
-        """Return weights as a backward takes them: the last layer first, its directions in their order."""
-        D, layers = self.spec.num_dirs, range(self.spec.num_layers)
-        return map(self.cell.backward_weights, [w for k in reversed(layers) for w in weights[k * D : k * D + D]])
+    def views(self, buffer: Array) -> list[Weights]:
+        """Return the stacks of each pseudo-layer as views of a buffer with the layout of params."""
+        return [Weights(**{name: buffer[at].reshape(shape) for name, at, shape in views}) for views in self._views]
 
 
 def reserve_nbytes(spec: RNNSpec, num_rows: int, *, drops: bool) -> int:

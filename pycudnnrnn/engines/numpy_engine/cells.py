@@ -12,15 +12,13 @@ Letters: B sequences, I inputs, G gates, U units, P projected units (U without a
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn._arrays import aligned
-from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
+from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
 Steps = list[tuple[slice, slice]]
@@ -81,10 +79,6 @@ class Cell:
         """Return bW and bR, zeros in the place of one that does not exist."""
         return [np.zeros(self.width, self.dtype) if bias is None else bias for bias in (w.bW, w.bR)]
 
-    def split(self, gates: Array) -> list[Array]:
-        """Return the gates of some rows one by one: [rows, U] each."""
-        return [gates[:, columns] for columns in self.columns]
-
     def input_product(self, w: Weights, x: Array, tape: Tape, bias: Array | None) -> Array:
         """Return W x + bias for all rows, in the tape's gates if it has them; under skip input, x for each gate."""
         gates = tape.get("gates")
@@ -107,7 +101,10 @@ class Cell:
     def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
         """Write rows.T @ others to `out`, or add it: part of the gradient of a matrix."""
         product = np.multiply if len(others) == 1 else np.matmul  # BLAS is slow at products of single rows
-        write_or_add(functools.partial(product, rows.T, others), out, adds=adds)
+        if adds:
+            out += product(rows.T, others)
+        else:
+            product(rows.T, others, out=out)
 
     def copied_elements(self) -> int:
         """Return how many elements `forward_weights` copies of a pseudo-layer's matrices."""
@@ -182,13 +179,6 @@ class LSTMCell(Cell):
         a *= self.scale
         a += self.shift
 
-    def slopes(self, gates: Array) -> Array:
-        """Return the derivative of each gate's activation: y * (1 - y) of a sigmoid, 1 - y * y of a tanh."""
-        found: Array = gates * (1 - gates)
-        g = gates[:, self.columns[2]]
-        found[:, self.columns[2]] = 1 - g * g
-        return found
-
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         gates = self.input_product(w, x, tape, w.bias)
         inside: Any = None
@@ -211,10 +201,12 @@ class LSTMCell(Cell):
             h_now[...] = out[rows] = hidden if w.proj is None else hidden.dot(w.proj.T)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
-        gates, slopes = tape["gates"], self.slopes(tape["gates"])
+        gates = tape["gates"]
+        slopes, g = gates * (1 - gates), gates[self.gates[2]]  # of a sigmoid
+        slopes[self.gates[2]] = 1 - g * g  # of tanh
         for rows, now in reversed(steps):
             da, tanh_c = gates[rows], tape["tanh_c"][rows]
-            i, f, g, o = self.split(da)
+            i, f, g, o = [da[gate] for gate in self.gates]
             dh_new = dh[now] + dy[rows]
             d_hidden = dh_new if w.proj is None else dh_new.dot(w.proj)
             dc_new = dc[now] + d_hidden * o * (1 - tanh_c * tanh_c)
@@ -274,8 +266,8 @@ class GRUCell(Cell):
         gates, slopes = tape["gates"], tape["gates"] * (1 - tape["gates"])
         for rows, now in reversed(steps):
             da, q = gates[rows], tape["q"][rows]
-            r, z, n = self.split(da)
-            slope_r, slope_z, _ = self.split(slopes[rows])
+            r, z, n = [da[gate] for gate in self.gates]
+            slope_r, slope_z, _ = [slopes[rows][gate] for gate in self.gates]
             dh_new = dh[now] + dy[rows]
             dh_before = dh_new * z
             dz = dh_new * (tape["h_before"][rows] - n)

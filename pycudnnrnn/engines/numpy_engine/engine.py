@@ -1,4 +1,4 @@
-"""The CPU engine: cuDNN's semantics in NumPy, written to be fast; see `forward` for the arithmetic's order."""
+"""The CPU engine: cuDNN's semantics in NumPy, written to be fast; see `bound` for the arithmetic's order."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _arrays
-from pycudnnrnn.engines import DropoutState, EagerForward, Memory, Results
+from pycudnnrnn.engines import DropoutState, Memory
+from pycudnnrnn.engines.numpy_engine.bound import NumpyCalls
 from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
-from pycudnnrnn.engines.numpy_engine.forward import forward
 from pycudnnrnn.engines.numpy_engine.memory import memory
-from pycudnnrnn.engines.numpy_engine.plan import NumpyPlan
 from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
-from pycudnnrnn.passes import Arrays, CallConfig
+from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
@@ -42,8 +41,7 @@ class HostArrays:
 
     @staticmethod
     def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        found: Array = _arrays.new(shape, dtype, zeros=True)
-        return found
+        return _arrays.new(shape, dtype, zeros=True)  # type: ignore[no-any-return]  # NumPy's array
 
     @staticmethod
     def from_host(array: Array) -> Array:
@@ -116,13 +114,21 @@ class NumpyEngine:
         """
         return arithmetic_layout(spec)
 
-    def plan(self, config: CallConfig) -> NumpyPlan:
-        """Return the plan for calls of one kind on the caller's buffers.
+    def calls(self, config: CallConfig) -> NumpyCalls:
+        """Return the eager calls of one configuration.
 
         Args:
-            config: the configuration of the call.
+            config: the configuration of the calls; each may have other lengths.
         """
-        return NumpyPlan(self._calls(config), config)
+        return NumpyCalls(self._made, config, plans=False)
+
+    def plan(self, config: CallConfig) -> NumpyCalls:
+        """Return the repeated calls of one configuration on the caller's buffers.
+
+        Args:
+            config: the configuration of the calls.
+        """
+        return NumpyCalls(self._made, config, plans=True)
 
     def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
         """Return the memory that one kind of call takes, without running it.
@@ -133,21 +139,7 @@ class NumpyEngine:
         """
         return memory(config, self.layout(config.spec).size, adds=adds)
 
-    def forward(self, config: CallConfig) -> EagerForward:
-        """Return a function that runs forwards of one kind, with other lengths in each call.
-
-        Args:
-            config: the configuration of the call.
-        """
-        equal = None if config.schedule.is_ragged else self._calls(config)
-
-        def run(schedule: Schedule, inputs: Arrays, _: Sequence[int | None]) -> Results:
-            calls = equal or self._calls(config._replace(schedule=schedule))
-            return forward(calls, config.dropout, inputs)
-
-        return run
-
-    def _calls(self, config: CallConfig) -> Calls:
+    def _made(self, config: CallConfig) -> Calls:
         make = _calls_of if config.schedule.T <= KEPT_STEPS_MAX else _calls_of.__wrapped__
         return make(self, config.spec, config.schedule, keeps=config.keep_reserve, drops=config.dropout is not None)
 

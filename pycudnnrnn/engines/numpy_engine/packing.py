@@ -39,20 +39,20 @@ class Packing:
     def __init__(self, spec: RNNSpec, schedule: Schedule) -> None:
         same = spec.dtype is spec.compute_dtype
         self._schedule, self._dtype = schedule, spec.compute_dtype.numpy
-        self._num_rows, self._states = schedule.num_rows, (spec.num_pseudo_layers, schedule.B)
+        self.num_rows, self._states = schedule.num_rows, (spec.num_pseudo_layers, schedule.B)
         self._rows_in_place = same and schedule.has_rows_in_order
         self._states_in_place = same and schedule.is_sorted
 
     def new_rows(self, width: int) -> Array:
         """Return a new array of packed rows."""
-        rows: Array = new((self._num_rows, width), self._dtype)
+        rows: Array = new((self.num_rows, width), self._dtype)
         return rows
 
     def read(self, data: Array, before: list[Copy]) -> Array:
         """Return packed rows of the caller's [T, B, F], [B, T, F] or packed rows."""
         width = data.shape[-1]
         if self._rows_in_place and data.flags.c_contiguous:
-            return data.reshape(self._num_rows, width)
+            return data.reshape(self.num_rows, width)
         rows, (by_time, of) = self.new_rows(width), self._by_time(data)
         before.append(Copy(rows.reshape(by_time.shape) if of is ... else rows, by_time, of=of))
         return rows
@@ -61,7 +61,7 @@ class Packing:
         """Return packed rows to write, which become the caller's data, with zeros past the sequences' ends."""
         width = data.shape[-1]
         if self._rows_in_place:
-            return data.reshape(self._num_rows, width)
+            return data.reshape(self.num_rows, width)
         rows, (by_time, at) = self.new_rows(width), self._by_time(data)
         if at is ...:
             after.append(Copy(by_time, rows.reshape(by_time.shape)))

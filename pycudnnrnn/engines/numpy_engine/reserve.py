@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ import numpy as np
 from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
-from pycudnnrnn.engines.numpy_engine.tape import Tape
 from pycudnnrnn.engines.numpy_engine.walk import run_back, weight_gradients
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.passes import GRADIENTS
 
 
@@ -29,20 +28,18 @@ class NumpyReserve:
         Shapes:
             buffer: [reserve_nbytes], uint8; x: packed rows [rows, I].
         """
-        start, spec = 0, calls.spec
         self._calls, self._params, self.touched = calls, params, False
         self.inputs: list[Array] = [x]
-        self.tapes = [Tape() for _ in range(spec.num_pseudo_layers)]
-        self.masks: list[Array | None] = [None] * spec.num_layers
-        for part in calls.reserve_parts:
-            array = np.ndarray(part.shape, part.dtype, buffer, start)
-            start += part.nbytes
-            if part.kind == "tape":
-                self.tapes[part.number][part.name] = array
-            elif part.kind == "input":
+        self.tapes = [Tape() for _ in calls.stacks]
+        self.masks: list[Array | None] = [None] * calls.spec.num_layers
+        for (kind, number, name, shape, dtype), start in calls.reserve_parts:
+            array = np.ndarray(shape, dtype, buffer, start)
+            if kind == "tape":
+                self.tapes[number][name] = array
+            elif kind == "input":
                 self.inputs.append(array)
             else:
-                self.masks[part.number] = array
+                self.masks[number] = array
 
     def copy(self) -> NumpyReserve:
         other = copy.copy(self)
@@ -50,39 +47,40 @@ class NumpyReserve:
         return other
 
     def backward_data(self, dy: Array | None, dhy: Array | None, dcy: Array | None) -> tuple[Any, Any, Any | None]:
-        gradients = self._calls.new(GRADIENTS)
-        weights = self._calls.backward_weights(self._calls.read(self._params))
-        self.write_gradients(weights, (dy, dhy, dcy), gradients)
-        dx, dhx, dcx = gradients
+        dx, dhx, dcx = self._calls.new(GRADIENTS)
+        self.write_gradients(self._calls.read(self._params), (dy, dhy, dcy), (dx, dhx, dcx))
         return dx, dhx, dcx
 
     @np.errstate(all="ignore")
     def write_gradients(
-        self, weights: Iterable[Weights], upstream: Iterable[Array | None], outs: Iterable[Any]
+        self, weights: Sequence[Weights], upstream: Iterable[Array | None], outs: Iterable[Any], *, ready: bool = False
     ) -> None:
-        """Write the gradients of x, hx and cx to `outs`. `weights`: those of `Calls.backward_weights`."""
-        calls, spec, packing = self._calls, self._calls.spec, self._calls.packing
-        (dy, dhy, dcy), (dx, dhx, dcx), weights = upstream, outs, iter(weights)
-        before, after = list[Copy](), list[Copy]()
-        dh = dc = packing.states(dhy, dhx, spec.state_size, before, after)
-        if spec.has_cell_state:
-            dc = packing.states(dcy, dcx, spec.num_units, before, after)
+        """Write the gradients of x, hx and cx to `outs`. For `weights` and `ready` see `BoundForward.run`."""
+        calls, packing, cell = self._calls, self._calls.packing, self._calls.cell
+        (dy, *d_finals), (dx, *d_initials) = upstream, outs
+        before, after, D = list[Copy](), list[Copy](), len(calls.directions)
+        states = [
+            packing.states(d_final, d_initial, width, before, after)
+            for d_final, d_initial, (*_, width) in zip(d_finals, d_initials, calls.states, strict=False)
+        ]
+        dh, dc = states[0], states[-1]  # a cell without c does not look at it
         if dy is None:
-            d_rows = packing.new_rows(spec.output_size)
+            d_rows = packing.new_rows(calls.spec.output_size)
             d_rows[...] = 0
         else:
             d_rows = packing.read(dy, before)
         copy_all(before)
         self.touched = True
-        for layer in reversed(range(spec.num_layers)):
-            below = packing.new_rows(spec.layer_input_size(layer)) if layer else packing.write(dx, after)
-            for p, (columns, blocks) in enumerate(calls.directions, layer * spec.num_dirs):
+        for layer in reversed(range(calls.spec.num_layers)):
+            below = packing.new_rows(calls.spec.layer_input_size(layer)) if layer else packing.write(dx, after)
+            for p, (columns, blocks) in enumerate(calls.directions, layer * D):
+                w = weights[p] if ready else cell.backward_weights(weights[p])
                 dy_rows = d_rows if columns is None else d_rows[:, columns]
-                adds = p > layer * spec.num_dirs
-                run_back(calls.cell, next(weights), self.tapes[p], blocks, dy_rows, dh[p], dc[p], below, adds=adds)
+                run_back(cell, w, self.tapes[p], blocks, dy_rows, dh[p], dc[p], below, adds=p > layer * D)
+                del w  # before the next ones are made
             mask = self.masks[layer]
             if mask is not None:
-                drop(below, mask, spec.dropout)
+                drop(below, mask, calls.spec.dropout)
             d_rows = below
         copy_all(after)
 
@@ -92,15 +90,15 @@ class NumpyReserve:
         # The gradient is added at the end. If memory ran out after a part was added, a second try would add that part
         # twice.
         total = np.zeros(out.shape, dtype) if accumulate or out.dtype != dtype else out
-        if not calls.schedule.num_rows or sum(region.size for region in calls.layout.regions) < total.size:
+        if calls.has_padding or not calls.packing.num_rows:
             total[...] = 0
-        for p, stacks in enumerate(calls.stacks):
-            layer, direction = divmod(p, calls.spec.num_dirs)
-            sums = {name: stack.read(total) for name, stack in stacks.items()}
+        for p, sums in enumerate(calls.views(total) if calls.has_views else calls.copies(total)):
+            layer, direction = divmod(p, len(calls.directions))
             _, blocks = calls.directions[direction]
             weight_gradients(calls.cell, self.tapes[p], blocks, self.inputs[layer], sums)
-            for name, stack in stacks.items():
-                stack.write(total, sums[name])
+            if not calls.has_views:
+                for name, stack in calls.stacks[p].items():
+                    stack.write(total, getattr(sums, name))
         if accumulate:
             out[...] = out + total
         elif total is not out:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from pycudnnrnn.engines.numpy_engine.cells import Cell, Steps
-from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, write_or_add
+from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
@@ -44,27 +40,30 @@ def run_back(
 ) -> None:
     """Run all steps in reverse, updating dh and dc; write the gradient of the input rows to `dx`, or add it."""
     for rows, block in reversed(blocks):
-        here = tape.at(rows)
+        here = tape.at(rows) if len(blocks) > 1 else tape
         cell.backward(w, here, block, dy[rows], dh, dc)
         for number, (columns, da) in enumerate(cell.input_gradients(here)):
             add_here = adds or number > 0
             if w.W is None:  # skip input: x is added to every gate
-                gates = da.reshape(len(da), -1, cell.units)
-                write_or_add(functools.partial(np.sum, gates, axis=1), dx[rows], adds=add_here)
+                gates, into = da.reshape(len(da), -1, cell.units), dx[rows]
+                if add_here:
+                    into += gates.sum(axis=1)
+                else:
+                    gates.sum(axis=1, out=into)
             else:
                 (cell.add_product if add_here else cell.times)(da, w.W[columns], dx[rows])
 
 
-def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: dict[str, Array]) -> None:
-    """Write the gradients of one pseudo-layer to `out`, named as in `Weights`; `run_back` came before."""
+def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: Weights) -> None:
+    """Write the gradients of one pseudo-layer to the arrays of `out`; `run_back` came before."""
     for number, (rows, _) in enumerate(reversed(blocks)):
-        here, adds = tape.at(rows), number > 0
-        parts = [("W", "bW", columns, da, x[rows]) for columns, da in cell.input_gradients(here)]
-        parts.append(("R", "bR", slice(None), here["gates"], here["h_before"]))
-        if "proj" in out:
-            parts.append(("proj", "", slice(None), here["dh"], here["hidden"]))
+        here, adds = tape.at(rows) if len(blocks) > 1 else tape, number > 0
+        parts = [(out.W, out.bW, columns, da, x[rows]) for columns, da in cell.input_gradients(here)]
+        parts.append((out.R, out.bR, slice(None), here["gates"], here["h_before"]))
+        if out.proj is not None:
+            parts.append((out.proj, None, slice(None), here["dh"], here["hidden"]))
         for matrix, bias, columns, da, others in parts:
-            if matrix in out:
-                cell.weight_product(da, others, out[matrix][columns], adds=adds)
-            if bias in out:
-                write_or_add(functools.partial(np.sum, da, axis=0), out[bias][columns], adds=adds)
+            if matrix is not None:
+                cell.weight_product(da, others, matrix[columns], adds=adds)
+            if bias is not None:
+                bias[columns] = bias[columns] + da.sum(axis=0) if adds else da.sum(axis=0)

@@ -1,11 +1,10 @@
-"""A params buffer as the arrays that the cells work with."""
+"""The arrays that the cells work with: the weights in a params buffer, and the tape of a backward."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,6 @@ from pycudnnrnn.layout import ParamLayout, Region
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
-
-
-def write_or_add(part: Callable[..., Array], out: Array, *, adds: bool) -> None:
-    """Write what `part(out=...)` computes to `out`, or add it."""
-    if adds:
-        out += part()
-    else:
-        part(out=out)
 
 
 @dataclasses.dataclass
@@ -41,6 +32,28 @@ class Weights:
     bR: Array | None = None
     proj: Array | None = None
     bias: Array | None = None
+
+
+class Tape(dict[str, Array]):
+    """What one direction of one layer keeps for its backward.
+
+    Arrays with a row for each packed row, by name; `Cell.tape_widths` lists them. Empty where no backward follows.
+
+    "gates" and "h_before" (the state that each step started from) are in every cell's; the rest is the cell's own.
+    """
+
+    def at(self, rows: slice) -> Tape:
+        """Return a view of some rows."""
+        return Tape({name: array[rows] for name, array in self.items()})
+
+    def keep(self, rows: slice, **arrays: Any) -> None:
+        """Write to some rows of the arrays with these names, except those that the tape does not have."""
+        for name, array in arrays.items():
+            if name in self:
+                self[name][rows] = array
+
+    def copy(self) -> Tape:
+        return Tape({name: array.copy() for name, array in self.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +89,15 @@ class Stack:
 
 def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[dict[str, Stack]]:
     """Return the stacks of each pseudo-layer that have elements, by their name in `Weights`."""
-    found: list[defaultdict[str, list[Region]]] = [defaultdict(list) for _ in range(spec.num_pseudo_layers)]
+    by_layer: list[defaultdict[str, list[Region]]] = [defaultdict(list) for _ in range(spec.num_pseudo_layers)]
     names = {"weight": ("W", "R", "proj"), "bias": ("bW", "bR")}
     for region in layout.regions:
         if region.size:
-            found[region.pseudo_layer][names[region.kind][region.lin_layer_id // spec.num_gates]].append(region)
+            by_layer[region.pseudo_layer][names[region.kind][region.lin_layer_id // spec.num_gates]].append(region)
     return [
-        {name: Stack(tuple(sorted(regions, key=lambda region: region.lin_layer_id))) for name, regions in own.items()}
-        for own in found
+        {
+            name: Stack(tuple(sorted(regions, key=lambda region: region.lin_layer_id)))
+            for name, regions in stacks.items()
+        }
+        for stacks in by_layer
     ]

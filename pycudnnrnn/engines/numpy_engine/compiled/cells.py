@@ -24,8 +24,7 @@ import numpy as np
 from pycudnnrnn import _locks
 from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell, Steps
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads
-from pycudnnrnn.engines.numpy_engine.tape import Tape
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights
+from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
 SEQUENCES_MIN: Final = 4

@@ -1,26 +1,93 @@
-"""The native calls of the three passes, prepared once for each size: descriptors, workspace, reserve, arguments."""
+"""The native objects of calls: those of an RNN, those of a size of batch, and calls bound to addresses."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
-from pycudnnrnn.engines.cudnn.checks import check_sizes
-from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, TensorDescriptor
+from pycudnnrnn.engines.cudnn.descriptors import (
+    DropoutDescriptor,
+    RNNDataDescriptor,
+    RNNDescriptor,
+    TensorDescriptor,
+    check_sizes,
+)
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.native_rnn import NativeRNN
+from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, CallConfig, Name, Pass, Slot, slots
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.spec import Algorithm, RNNSpec
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
+
+_NOTHING: Final = contextlib.nullcontext()
+
+Around = Callable[[Handle], contextlib.AbstractContextManager[Any]]
+"""A context for the launch of a pass with a handle, which prepares dropout's random states."""
+
+Bound = Callable[..., None]
+"""A pass that is bound to addresses: call it with a handle, whose stream it runs on, and an `Around` or None.
+
+`accumulate` adds the gradient of params to the values that are there. Default: True.
+"""
+
+
+class NativeRNN:
+    """RNN descriptors of one configuration, with one dropout descriptor, and the size of params.
+
+    `forward` and `backward` are the descriptors of the two algorithms, which may be one. Threads share them and only
+    read them.
+
+    Source: cudnnBuildRNNDynamic, cudnnGetRNNWeightSpaceSize (cudnn_adv.h, 9.28).
+    """
+
+    def __init__(self, handle: Handle, config: CallConfig, dropout: DropoutDescriptor | None) -> None:
+        library, spec, schedule = handle.library, config.spec, config.schedule
+        dropout = dropout or DropoutDescriptor.of_none(handle)
+        algo = spec.untuned_algo
+        backward_algo = config.backward_algo or algo
+        self.descriptors = {
+            each: RNNDescriptor(library, spec, dropout, algo=each, padded_io=not schedule.packed)
+            for each in dict.fromkeys((algo, backward_algo))
+        }
+        dynamic = self.descriptors.get(Algorithm.PERSIST_DYNAMIC)
+        if dynamic is not None:
+            load_nvrtc()
+            library.cudnnBuildRNNDynamic(handle, dynamic, schedule.B)
+        self.forward, self.backward = self.descriptors[algo], self.descriptors[backward_algo]
+        self.params_nbytes = weight_space_nbytes(handle, self.forward)
+
+    @staticmethod
+    def key(config: CallConfig) -> tuple[object, ...]:
+        """Return what a configuration's objects depend on. The dynamic algorithm is compiled for a batch size."""
+        dynamic = Algorithm.PERSIST_DYNAMIC in (config.spec.algo, config.backward_algo)
+        schedule = config.schedule
+        return config.spec, config.backward_algo, schedule.packed, schedule.B if dynamic else None
+
+
+@functools.cache
+def load_nvrtc() -> None:
+    """Load NVRTC and its builtins, if found: cuDNN compiles the dynamic algorithm's kernels with them.
+
+    NVRTC opens its builtins by file name only, and the library in CUDA 13.0's wheel has no path to search. Unless they
+    are loaded already, it fails with "failed to open libnvrtc-builtins". Libraries not found here are left to cuDNN's
+    own search.
+    """
+    try:
+        from cuda import pathfinder  # noqa: PLC0415  comes with CuPy 14
+    except ImportError:
+        return
+    with contextlib.suppress(RuntimeError):
+        pathfinder.load_nvidia_dynamic_lib("nvrtc")  # also loads the builtins
 
 
 class NativeCalls:
@@ -67,7 +134,7 @@ class NativeCalls:
             "reserveSpaceSize": self.reserve_nbytes,
         }  # fmt: skip
         self.calls = {
-            which: _bound(library, which, fixed | {"rnnDesc": rnn.forward if which is FORWARD else rnn.backward})
+            which: _with_fixed(library, which, fixed | {"rnnDesc": rnn.forward if which is FORWARD else rnn.backward})
             for which in self.passes
         }
         """A function for each pass. Its arguments: the handle, the descriptors of x and y, the workspace, the addresses
@@ -117,14 +184,18 @@ class NativeCalls:
         slots = self.slots
         return {name: make(s.shape, s.dtype) for name in names if (s := slots[name]).shape is not None}
 
-    def launch(
-        self, which: Pass, handle: Handle, data: DataDescriptors, workspace: int | None, at: Sequence[int | None],
-        *, accumulate: bool = True,
+    def bind(self, which: Pass, data: DataDescriptors, workspace: int | None, at: Sequence[int | None]) -> Bound:
+        """Bind a pass to a batch and to the addresses of its arrays, in the order of its names."""
+        return functools.partial(self._run, which, data.pointers, workspace, at)
+
+    def _run(
+        self, which: Pass, data: tuple[Any, Any], workspace: int | None, at: Sequence[int | None], handle: Handle,
+        around: Around | None = None, *, accumulate: bool = True,
     ) -> None:  # fmt: skip
-        """Launch a pass on the handle's stream. `at` has the addresses of its arrays, in the order of its names."""
         if which is not FORWARD:
             self._clear(which, handle, at, accumulate=accumulate)
-        self.calls[which](handle.pointer, *data.pointers, workspace, *at)
+        with _NOTHING if around is None else around(handle):
+            self.calls[which](handle.pointer, *data, workspace, *at)
 
     def _clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
         """Before a backward: zero dx if it has padding, and d_params unless the gradient is to be added to it.
@@ -139,25 +210,23 @@ class NativeCalls:
         if address is not None:
             self.device.zero_at(address, self.slots[name].nbytes, handle.stream.ptr)
 
-    def run(
-        self, which: Pass, handle: Handle, data: DataDescriptors, arrays: Arrays, *, accumulate: bool = True
-    ) -> None:
-        """Launch a pass on the handle's stream, with its arrays and the workspace from `arrays`."""
+    def bind_arrays(self, which: Pass, data: DataDescriptors, arrays: Arrays) -> Bound:
+        """Bind a pass to a batch, to its arrays, and to the workspace in `arrays`."""
         workspace, *at = self.device.addresses(*map(arrays.get, ("workspace", *which.names)))
-        self.launch(which, handle, data, workspace, at, accumulate=accumulate)
+        return self.bind(which, data, workspace, at)
 
-    def step(self, **given: Any) -> Arrays:
-        """Return the given arrays and the others that the passes need: zeros, a workspace and a reserve."""
-        names = {name for which in self.passes for name in which.names} - {"reserve"} - given.keys()
-        return given | self.new(*names, zeros=True) | self.new("workspace", "reserve")
+    def step(self, **arrays: Any) -> Arrays:
+        """Return these arrays and the others that the passes need: zeros, a workspace and a reserve."""
+        names = {name for which in self.passes for name in which.names} - {"reserve"} - arrays.keys()
+        return arrays | self.new(*names, zeros=True) | self.new("workspace", "reserve")
 
     def run_all(self, handle: Handle, data: DataDescriptors, arrays: Arrays) -> None:
         """Launch all passes on the handle's stream, which must be the current one. This neither allocates nor waits."""
         for which in self.passes:
-            self.run(which, handle, data, arrays, accumulate=False)
+            self.bind_arrays(which, data, arrays)(handle, accumulate=False)
 
 
-def _bound(library: Library, which: Pass, fixed: dict[str, Any]) -> Any:
+def _with_fixed(library: Library, which: Pass, fixed: dict[str, Any]) -> Any:
     function = getattr(library, which.function)
     left = ["handle", "xDesc", "yDesc", "workSpace", *(_C_NAMES.get(name, name) for name in which.names)]
     parameters = function.prototype.parameters
