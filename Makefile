@@ -11,7 +11,7 @@ OLDER  := 8.9.7.29 9.0.0.312
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-all test-compiled test-long lint docs dist api-snapshot bench bench-gpu docs-performance gpu-check \
+.PHONY: demo test test-all test-compiled test-long lint docs dist api-snapshot bench bench-gpu gpu-check \
 	gpu-sanitize fuzz faults test-python test-arm clean
 
 demo: $(VENV)/.demo
@@ -70,17 +70,11 @@ api-snapshot: $(VENV)/.test
 # The whole of the group `cpu`, with one thread and with two, on a machine that does nothing else. The run of
 # 2026-11-23 took 33 minutes; ARGS="--dtype float32" is less than half of it.
 bench: $(VENV)/.test $(VENV)/.oracles
-	$(BIN)/python -m benchmarks --group cpu --threads 1 --threads 2 --json benchmarks/results $(ARGS)
-	$(BIN)/python -m benchmarks.report
-
-# docs/performance.md from the results files that are there.
-docs-performance: $(VENV)/.test
-	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks --group cpu --threads 1,2 --json benchmarks/results $(ARGS)
 
 # On a CUDA machine as it is: nothing is installed. Eight minutes.
 bench-gpu:
 	$(PYTHON) -m benchmarks.gpu $(ARGS)
-	$(PYTHON) -m benchmarks.report
 
 # On a CUDA machine as it is: nothing is installed. OUT says where the results file goes.
 OUT ?= tests/gpu/results

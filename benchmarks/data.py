@@ -48,18 +48,18 @@ class Data:
     """Weights, inputs and an upstream gradient, in float32 where `draw` made them.
 
     Shapes:
-        xs: [T, B, I] each; dy: [T, B, D * (P or H)], 0 past a sequence's end; lengths: B of them, or None.
+        x: [T, B, I]; dy: [T, B, D * (P or U)], 0 past a sequence's end; lengths: B of them, or None.
     """
 
     problem: Problem
     canonical: Canonical
-    xs: tuple[Array, ...]
+    x: Array
     dy: Array
     lengths: list[int] | None
 
     def cast(self, element: np.dtype[Any]) -> Data:
         """Return the same numbers in another type."""
-        return draw(self.problem, element)
+        return draw(self.problem, np.dtype(element))
 
 
 def numpy_name(dtype: str) -> str:
@@ -72,7 +72,7 @@ def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec
     return RNNSpec(
         CELLS[problem.cell],
         problem.L,
-        problem.H,
+        problem.U,
         problem.I,
         f"{problem.input}_input",
         "bidirectional" if problem.D == 2 else "unidirectional",
@@ -86,13 +86,18 @@ def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec
 _FLOAT32: Final = np.dtype(np.float32)
 
 
-@functools.lru_cache(maxsize=4)
 def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
-    """Return normal data, and weights uniform in +-1/sqrt(H) as frameworks begin; all of it is read-only.
+    """Return what a problem is run on, the same arrays each time."""
+    return _draw(problem.replace(passes=(), dtypes=(), tag=""), element)
 
-    Every array is a part of one block, which is drawn once a process and repeated for a large problem.
+
+@functools.lru_cache(maxsize=4)
+def _draw(problem: Problem, element: np.dtype[Any]) -> Data:
+    """Return normal data, and weights uniform in +-1/sqrt(U) as frameworks begin; all of it is read-only.
+
+    Every array is a part of one block, which is drawn once a process; one that is longer than the block repeats it.
     """
-    spec, unit = spec_of(problem, element.name), 2.0 ** math.floor(math.log2(problem.H**-0.5 / _MOST))
+    spec, unit = spec_of(problem, element.name), 2.0 ** math.floor(math.log2(problem.U**-0.5 / _MOST))
     taken = 0
 
     def take(kind: str, unit: float, shape: tuple[int, ...]) -> Array:
@@ -100,24 +105,22 @@ def draw(problem: Problem, element: np.dtype[Any] = _FLOAT32) -> Data:
         first, count = taken % BLOCK, math.prod(shape)
         taken += count
         block = _scaled(kind, unit, element)
-        found = np.tile(block, -(-(first + count) // BLOCK))[first : first + count].reshape(shape)
-        found.flags.writeable = False
-        return found
+        array = (block if first + count <= BLOCK else np.tile(block, -(-(first + count) // BLOCK)))[
+            first : first + count
+        ]
+        array.flags.writeable = False
+        return array.reshape(shape)
 
     drawn: dict[str, list[Array]] = {"weight": [], "bias": []}
     for *_, kind, shape in canonical_shapes(spec):
         drawn[kind].append(take("uniform", unit, shape))
-    lengths = None
+    lengths = problem.drawn_lengths
     dy = take("normal", _NORMAL_UNIT, (problem.T, problem.B, spec.output_size))
-    if problem.lengths != "full":
-        rng = np.random.default_rng(0)
-        lengths = rng.integers(math.ceil(problem.T / 4), problem.T, problem.B, endpoint=True).tolist()
-        lengths = sorted(lengths, reverse=True) if problem.lengths == "sorted" else lengths
+    if lengths is not None:
         dy = np.where(np.arange(problem.T)[:, None, None] < np.array(lengths)[:, None], dy, element.type(0))
         dy.flags.writeable = False
-    shape = (problem.T, problem.B, problem.I)
-    xs = tuple(take("normal", _NORMAL_UNIT, shape) for _ in range(problem.input_sets))
-    return Data(problem, Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), xs, dy, lengths)
+    x = take("normal", _NORMAL_UNIT, (problem.T, problem.B, problem.I))
+    return Data(problem, Canonical(spec, tuple(drawn["weight"]), tuple(drawn["bias"])), x, dy, lengths)
 
 
 @functools.lru_cache(maxsize=4)
@@ -155,35 +158,40 @@ def reference(problem: Problem, which: str) -> dict[str, Array]:
     """Return what a pass gives on `draw(problem)`: the NumPy engine in float64."""
     data = draw(problem)
     op = ops.from_spec(data.canonical.spec.replace(dtype="float64"))
-    x, dy, *arrays = (np.asarray(a, np.float64) for a in (data.xs[0], data.dy, *data.canonical.weights))
+    x, dy, *arrays = (np.asarray(a, np.float64) for a in (data.x, data.dy, *data.canonical.weights))
     params = op.canonical_to_params(arrays, [np.asarray(a, np.float64) for a in data.canonical.biases])
     states = (None, None) if problem.cell == "lstm" else (None,)
-    if which == "infer":
+    if which in ("infer", "train"):  # nothing is dropped out in training
         return results_of(*op(x, *states, params, is_training=False, sequence_lengths=data.lengths))
     fwd = op.forward(x, *states, params, is_training=True, sequence_lengths=data.lengths)
     grads = fwd.backward(dy)
-    return {"y": fwd.output, "dx": grads.input, "dw": flat(*op.params_to_canonical(grads.params))}
+    return gradients_of(which, fwd.output, grads.input, flat(*op.params_to_canonical(grads.params)))
 
 
-def results_of(*found: Array) -> dict[str, Array]:
+def gradients_of(which: str, y: Array, dx: Array, dw: Array) -> dict[str, Array]:
+    """Name what a pass gives that is no forward: those of y, dx and dw that it computes."""
+    return {"step": {"y": y, "dx": dx, "dw": dw}, "backward-data": {"dx": dx}, "backward-weights": {"dw": dw}}[which]
+
+
+def results_of(*arrays: Array) -> dict[str, Array]:
     """Name what a forward gives: y, hy and, of an LSTM, cy."""
-    return dict(zip(("y", "hy", "cy"), found, strict=False))
+    return dict(zip(("y", "hy", "cy"), arrays, strict=False))
 
 
-def worst_error(found: dict[str, Array], wanted: dict[str, Array]) -> float:
+def worst_error(results: dict[str, Array], expected: dict[str, Array]) -> float:
     """Return the largest error over the largest number of each result; NaN where there is one.
 
     Raises:
         ValueError: results that were not asked for, or of another shape; a competitor may leave out a state.
     """
-    missing = {"y", "dx", "dw"} & wanted.keys() - found.keys()
-    if missing or found.keys() - wanted.keys():
-        raise ValueError(f"expecting {', '.join(wanted)}, got {', '.join(found)}")
+    missing = {"y", "dx", "dw"} & expected.keys() - results.keys()
+    if missing or results.keys() - expected.keys():
+        raise ValueError(f"expecting {', '.join(expected)}, got {', '.join(results)}")
     worst = 0.0
-    for name, array in found.items():
-        if array.shape != wanted[name].shape:
-            raise ValueError(f"expecting {name} of shape {wanted[name].shape}, got {array.shape}")
-        largest = float(np.abs(wanted[name]).max(initial=0)) or 1.0
-        error = float(np.abs(np.asarray(array, np.float64) - wanted[name]).max(initial=0)) / largest
+    for name, array in results.items():
+        if array.shape != expected[name].shape:
+            raise ValueError(f"expecting {name} of shape {expected[name].shape}, got {array.shape}")
+        largest = float(np.abs(expected[name]).max(initial=0)) or 1.0
+        error = float(np.abs(np.asarray(array, np.float64) - expected[name]).max(initial=0)) / largest
         worst = max(worst, error) if error == error else math.nan  # noqa: PLR0124  NaN is what differs from itself
     return worst

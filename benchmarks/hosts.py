@@ -9,11 +9,14 @@ import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from .adapters import COMPETITORS, NotRun, Prepared
+from . import figures
+from .adapters import Competitor, NotRun, Prepared
 from .data import Array, draw
+from .environment import libraries, processors
 from .problems import Row
 from .timing import Sample
 
@@ -38,8 +41,8 @@ class Failed(Exception):  # noqa: N818  a result, not an error
 class Local:
     """A competitor in this process."""
 
-    def __init__(self, name: str) -> None:
-        self._competitor = COMPETITORS[name]
+    def __init__(self, competitor: Competitor) -> None:
+        self._competitor = competitor
         self._prepared: Prepared | None = None
         self._sampled = False
 
@@ -49,22 +52,35 @@ class Local:
     def versions(self) -> dict[str, Any]:
         return self._competitor.versions()
 
+    def libraries(self) -> list[str]:
+        """Which files of cuDNN, CUDA, BLAS and OpenMP the process has loaded by now."""
+        return libraries()
+
+    def peak(self, dtype: str) -> dict[str, float]:
+        return figures.peak(dtype, self._competitor.device)
+
     def results(self, row: Row) -> dict[str, Array]:
         """Run a row's pass once on its drawn data; a step twice, since it may leave something behind."""
         prepared = self._prepare(row)
         if row.which == "step":
             prepared.call()
-        found = prepared.results()
+        results = prepared.results()
         self._prepared = None
-        return found
+        return results
 
     def prepare(self, row: Row) -> dict[str, Any]:
         """Make ready for `sample`, warmed up, and return what belongs into the report's row."""
         self._prepared = None  # what the last row held is free before this one takes its own
-        self._prepared = self._prepare(row)
-        self._prepared.warm_up()
+        prepared = self._prepared = self._prepare(row)
+        if row.caches == "cold":
+            prepared.empty_caches()
+        before, peak = _resident("VmRSS"), _resident("VmHWM", reset=True)
+        prepared.warm_up(1)
+        if peak and not prepared.on_gpu:
+            prepared.figures["call_nbytes"] = max(0, _resident("VmHWM") - before)
+        prepared.warm_up()
         self._sampled = False
-        return self._prepared.figures
+        return prepared.figures
 
     def sample(self, seconds: float) -> Sample:
         """Time one round.
@@ -94,23 +110,31 @@ class Local:
 class Remote:
     """The same in a process of its own, with so many threads; a process that dies or hangs is replaced."""
 
-    def __init__(self, name: str, threads: int | None, answer_within_s: float = ANSWER_WITHIN_S) -> None:
-        self._name, self._threads, self._answer_within_s = name, threads, answer_within_s
+    def __init__(
+        self, competitor: Competitor, threads: int | None = None, answer_within_s: float = ANSWER_WITHIN_S
+    ) -> None:
+        self._competitor, self._threads, self._answer_within_s = competitor, threads, answer_within_s
         self._pool: ProcessPoolExecutor | None = None
         self._hung = False
 
     def start(self) -> None:
         """Start the process, and wait for nothing: while it imports what it needs, others do."""
         before = {*multiprocessing.active_children()}
-        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (self._name, self._threads))
-        wanted = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
-        with mock.patch.dict(os.environ, wanted):  # a process reads them as it starts
+        pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin, (self._competitor, self._threads))
+        variables = dict.fromkeys(THREAD_VARIABLES, str(self._threads)) if self._threads else {}
+        with mock.patch.dict(os.environ, variables):  # a process reads them as it starts
             pool.submit(os.getpid)
         (self._process,) = {*multiprocessing.active_children()} - before
         self._pool = pool
 
     def versions(self) -> Any:
         return self._ask("versions", within_s=max(START_WITHIN_S, self._answer_within_s))
+
+    def libraries(self) -> Any:
+        return self._ask("libraries") if self._pool is not None else []
+
+    def peak(self, dtype: str) -> Any:
+        return self._ask("peak", dtype)
 
     def results(self, row: Row) -> Any:
         return self._ask("results", row)
@@ -158,18 +182,29 @@ Host = Local | Remote
 _host: Local
 
 
-def _begin(name: str, threads: int | None) -> None:
+def _begin(competitor: Competitor, threads: int | None) -> None:
     """Make a process ready to answer.
 
     It stays on as many processors as it has threads: XLA reads no other setting of their number.
     """
     global _host  # noqa: PLW0603  one process has one
     if threads:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+        os.sched_setaffinity(0, processors(threads))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then ends the process
-    _host = Local(name)
+    _host = Local(competitor)
     with contextlib.suppress(Exception):  # which the first question meets again
         _host.versions()
+
+
+def _resident(name: str, *, reset: bool = False) -> int:
+    """Return a figure of this process's memory from /proc in bytes, 0 where it cannot be read; `reset` its peak."""
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(name)), 0)
 
 
 def _answer(method: str, arguments: tuple[Any, ...]) -> Any:

@@ -1,25 +1,29 @@
-"""Results files, written and read: JSON lines, the environment first, then a row each."""
+"""Results files, written and read: JSON lines, the environment first, then a row each. None is ever overwritten."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from pycudnnrnn._files import write_atomically
 
 from .environment import machine_folder
+from .problems import Problem
 
 FOLDER: Final = Path(__file__).parent / "results"
 
 KEYS: Final = (
-    "suite", "group", "problem", "competitor", "pass", "dtype", "threads", "status", "reason",
-    "median_us", "p10_us", "p90_us", "rounds",
+    "group", "problem", "competitor", "copy", "pass", "dtype", "threads", "caches", "status", "reason", "median_us",
+    "spread",
 )  # fmt: skip
-"""What every row has; what a suite knows beside it is its own. With `goal`, `value` and `unit` a row says which of the
-goals it measures, and with what result. A status is "ok", "not_run" or "failed"; a reason says why one is not "ok"."""
+"""What every row has. A status is "ok", "not_run" or "failed"; a reason says why one is not "ok". Copies of a
+competitor have the numbers 1, 2 and so on: they show what is noise."""
+
+SIZES: Final = ("cell", "T", "B", "I", "U", "L", "D", "P", "input", "lengths", "carried")
 
 Record = dict[str, Any]
 
@@ -33,30 +37,37 @@ class Run:
     rows: tuple[Record, ...]
 
     @property
-    def suites(self) -> set[str]:
-        return {row["suite"] for row in self.rows}
-
-    @property
     def groups(self) -> list[str]:
         return list(dict.fromkeys(row["group"] for row in self.rows))
 
-    def select(self, **wanted: Any) -> list[Record]:
+    def select(self, **values: Any) -> list[Record]:
         """The rows that have these values; "which" stands for the key "pass"."""
-        wanted = {"pass" if name == "which" else name: value for name, value in wanted.items()}
-        return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
+        values = {"pass" if name == "which" else name: value for name, value in values.items()}
+        return [row for row in self.rows if all(row.get(name) == value for name, value in values.items())]
 
 
 def record(*, which: str, **fields: Any) -> Record:
     """Return a row of a report."""
-    return dict.fromkeys(KEYS) | {"pass": which} | fields
+    return dict.fromkeys(KEYS) | {"copy": 1, "caches": "warm", "pass": which} | fields
 
 
-def place(out: Path, environment: Record, suite: str = "") -> Path:
-    """Return the file that `out` means: itself, or in a folder one by machine, date, commit and suite."""
+def place(out: Path, environment: Record) -> Path:
+    """Return the new file that `out` means: itself, or in a folder one by machine, time and commit.
+
+    Raises:
+        FileExistsError: `out` is a file that exists.
+    """
     if out.suffix == ".jsonl":
+        if out.exists():
+            raise FileExistsError(f"{out} exists, and results are never overwritten: name another file, or a folder")
         return out
-    name = f"{environment['date'][:10]}-{environment['commit']}{'-dirty' if environment['dirty'] else ''}"
-    return out / machine_folder(environment) / f"{name}{suite and '-'}{suite}.jsonl"
+    time = environment["date"][:19].replace("T", "-").replace(":", "")
+    name = f"{environment['commit']}{'-dirty' if environment['dirty'] else ''}.jsonl"
+    folder = out / machine_folder(environment)
+    files = (
+        folder / f"{time}{number}-{name}" for number in itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
+    )
+    return next(file for file in files if not file.exists())
 
 
 def write(path: Path, environment: Record, rows: Iterable[Record]) -> None:
@@ -71,17 +82,30 @@ def json_line(line: Record) -> str:
 
 
 def load(path: Path) -> Run:
-    """Read a file."""
-    first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return Run(path, first["environment"], tuple(rows))
+    """Read a file.
+
+    Raises:
+        ValueError: it is no results file.
+    """
+    try:
+        first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        environment = first["environment"]
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no results file: {type(error).__name__}: {error}") from error
+    if "schema" not in environment:
+        rows = [_upgraded(row) for row in rows]
+    return Run(path, environment, tuple(rows))
+
+
+def _upgraded(row: Record) -> Record:
+    """Return a row of schema 1 in the letters of today."""
+    sizes = {{"H": "U"}.get(name, name): value for name, value in row["sizes"].items()}
+    return record(which=row["pass"], **{k: v for k, v in row.items() if k != "pass"}) | {
+        "sizes": sizes, "problem": Problem(**sizes).name
+    }  # fmt: skip
 
 
 def runs(folder: Path = FOLDER) -> list[Run]:
     """Every results file, the newest first."""
     found = [load(path) for path in sorted(folder.glob("*/*.jsonl"))]
     return sorted(found, key=lambda run: (str(run.environment["date"]), run.path.name), reverse=True)
-
-
-def newest(found: Iterable[Run], suite: str, machine: str = "") -> Iterator[Run]:
-    """The runs that have rows of a suite, the newest first; of one machine's folder, if named."""
-    return (run for run in found if suite in run.suites and machine in ("", run.path.parent.name))

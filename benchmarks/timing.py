@@ -78,24 +78,29 @@ class Sample:
     figures: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-def warm_up(call: Call, clock: Clock, calls: int = WARM_UP) -> None:
+def warm_up(call: Call, clock: Clock, calls: int = WARM_UP, before: Call | None = None) -> None:
     for _ in range(calls):
+        if before is not None:
+            before()
         call()
     clock.synchronize()
 
 
-def spin(call: Call, clock: Clock, seconds: float) -> None:
+def spin(call: Call, clock: Clock, seconds: float, before: Call | None = None) -> None:
     """Keep a device at work for so long, a few calls at a time."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        warm_up(call, clock)
+        warm_up(call, clock, before=before)
 
 
-def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3) -> Sample:
-    """Time single calls, each until it is done, for so long, and at least so many."""
+def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3, before: Call | None = None) -> Sample:
+    """Time single calls, each until it is done, for so long, and at least so many; `before` each one, untimed."""
     times: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times) < least:
+        if before is not None:
+            before()
+            clock.synchronize()
         start = time.perf_counter_ns()
         call()
         clock.synchronize()
@@ -103,24 +108,29 @@ def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3) -> Sam
     return Sample(times)
 
 
-def event_sample(call: Call, clock: EventClock, seconds: float, launches: int = 1, least: int = 30) -> Sample:
+def event_sample(
+    call: Call, clock: EventClock, seconds: float, launches: int = 1, least: int = 30, before: Call | None = None
+) -> Sample:
     """Time the device: pairs of events round as many calls as make a sample long enough; and the host beside it.
 
-    `figures`: `latency_us` (call and wait, one by one), `pipelined_us` (calls in a queue, one wait at the end) and
-    `host_us` (until a call returns, on an idle stream). `launches` is what one call puts on the stream, about.
+    `figures`: `latency_us` (call and wait, one by one), `pipelined_us` (calls in a queue, one wait at the end),
+    `host_us` (until a call returns, on an idle stream) and `together`, the calls between two events. `launches` is what
+    one call puts on the stream, about. With `before`, which runs untimed before each call, there is one call between
+    two events, and no queue.
     """
-    together = calls_for(EVENT_SAMPLE_US, call, clock)
+    together = calls_for(EVENT_SAMPLE_US, call, clock) if before is None else 1
     times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < least and (time.perf_counter() < end or len(times) < 3):
+        if before is not None:
+            before()
         times.append(elapsed(call, clock, together) / together)
-    latency = host_sample(call, clock, seconds / 10, least=5)
-    queued = max(2, min(QUEUE_CALLS, int(seconds * 1e6 / 10 / statistics.median(times))))
-    figures = {
-        "latency_us": statistics.median(latency.times_us),
-        "pipelined_us": _pipelined(call, clock, queued),
-        "host_us": _host_only(call, clock, max(1, min(50, QUEUE_LAUNCHES // max(launches, 1)))),
-    }
+    latency = host_sample(call, clock, seconds / 10, 5, before)
+    figures = {"latency_us": statistics.median(latency.times_us), "together": together}
+    if before is None:
+        queued = max(2, min(QUEUE_CALLS, int(seconds * 1e6 / 10 / statistics.median(times))))
+        figures["pipelined_us"] = _pipelined(call, clock, queued)
+        figures["host_us"] = _host_only(call, clock, max(1, min(50, QUEUE_LAUNCHES // max(launches, 1))))
     return Sample(times, figures)
 
 
@@ -161,21 +171,19 @@ def _host_only(call: Call, clock: Clock, calls: int) -> float:
 
 
 def summary(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Put rounds together: medians of the rounds' medians, percentiles and the lowest of all times."""
+    """Put rounds together: the median of their medians, half the range of these as `spread`, and percentiles."""
     medians = [statistics.median(sample.times_us) for sample in samples]
     together = list(itertools.chain.from_iterable(sample.times_us for sample in samples))
     figures = {name: statistics.median(sample.figures[name] for sample in samples) for name in samples[0].figures}
+    median = statistics.median(medians)
+    percentiles = zip((10, 90, 99), np.percentile(together, (10, 90, 99)), strict=True)
     return {
-        "median_us": statistics.median(medians),
-        "p10_us": float(np.percentile(together, 10)),
-        "p90_us": float(np.percentile(together, 90)),
+        "median_us": median,
+        "spread": (max(medians) - min(medians)) / 2 / median,
+        "lowest_us": min(together),
+        **{f"p{percent}_us": float(value) for percent, value in percentiles},
         "rounds": len(samples),
         "calls": len(together),
         "round_medians_us": medians,
         **figures,
     }
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median of the ratios inside each round."""
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))

@@ -14,7 +14,7 @@ from pycudnnrnn.errors import PycudnnrnnError
 
 from ..data import Array, Data, flat, numpy_name, results_of, spec_of
 from ..problems import Problem
-from . import NotRun, Prepared, in_turn, load
+from . import NotRun, Prepared, carrying, load
 
 
 class Network(NamedTuple):
@@ -34,8 +34,6 @@ def versions() -> dict[str, Any]:
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
-    if problem.layout == "packed":
-        raise NotRun("padded arrays only")
     device, _, kind = option.partition(" ")
     if dtype == "tf32" and device == "cpu":
         raise NotRun("TF32 is a mode of GPUs")
@@ -53,8 +51,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         array = array.swapaxes(0, 1) if network.batch_first and array.ndim == 3 else array
         return jax.device_put(np.ascontiguousarray(array).astype(element), where)
 
-    weights, xs, dy = jax.tree.map(put, network.weights), [put(x) for x in data.xs], put(data.dy)
-    widths = (problem.P or problem.H, problem.H)[: 2 if problem.cell == "lstm" else 1]
+    weights, x, dy = jax.tree.map(put, network.weights), put(data.x), put(data.dy)
+    widths = (problem.P or problem.U, problem.U)[: 2 if problem.cell == "lstm" else 1]
     shape = (problem.L * problem.D, problem.B)
     zeros = tuple(jax.device_put(np.zeros((*shape, width), element), where) for width in widths)
 
@@ -73,9 +71,9 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 
     def results() -> dict[str, Array]:
         if which == "infer":
-            y, states = infer(xs[0])
+            y, states = infer(x)
             return results_of(data_of(y), *map(host, states))
-        (_, y), (gradient, dx) = step(xs[0])
+        (_, y), (gradient, dx) = step(x)
         return {"y": data_of(y), "dx": data_of(dx), "dw": network.gradient(jax.tree.map(host, gradient))}
 
     def infer(x: Any, states: Any = zeros) -> Any:
@@ -84,42 +82,40 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
     def step(x: Any) -> Any:
         return jax.block_until_ready(training(weights, x))
 
-    return Prepared(in_turn(problem, which, xs, infer, step), results, on_gpu=device != "cpu")
+    call = carrying(problem, which, x, infer, {"step": lambda: step(x)})
+    return Prepared(call, results, on_gpu=device != "cpu")
 
 
 def _scan(jax: Any, problem: Problem, _dtype: str, data: Data, _device: str) -> Network:
     """What a user writes: a cell in lax.scan, with the input's product outside of it."""
-    if problem.lengths != "full":
-        raise NotRun("written for full batches")
+    if problem.lengths != "full" or problem.P or problem.input == "skip":
+        raise NotRun("written for full batches and linear input, without projection")
     jnp = jax.numpy
     weights = [
         {"W": np.stack(p.W), "R": np.stack(p.R), "bW": np.stack(p.bW or p.zeros), "bR": np.stack(p.bR or p.zeros)}
-        | ({} if p.projection is None else {"P": p.projection})
-        for p in split("canonical", data.canonical, projection=True, skip=True)
+        for p in split("canonical", data.canonical)
     ]
 
-    def cell(p: Any, h: Any, c: Any, from_x: Any, from_h: Any) -> Any:
+    def cell(h: Any, c: Any, from_x: Any, from_h: Any) -> Any:
         if problem.cell == "lstm":
             i, f, n, o = jnp.split(from_x + from_h, 4, axis=1)
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(n)
-            h = jax.nn.sigmoid(o) * jnp.tanh(c)
-            return (h @ p["P"].T if "P" in p else h), c
+            return jax.nn.sigmoid(o) * jnp.tanh(c), c
         if problem.cell == "gru":
             (rx, ux, nx), (rh, uh, nh) = jnp.split(from_x, 3, axis=1), jnp.split(from_h, 3, axis=1)
             update, new = jax.nn.sigmoid(ux + uh), jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh)
             return (1 - update) * new + update * h, c
         return (jnp.tanh if problem.cell == "tanh" else jax.nn.relu)(from_x + from_h), c
 
-    def one(p: Any, x: Any, h: Any, c: Any, *, skip: bool, backward: bool) -> Any:
+    def one(p: Any, x: Any, h: Any, c: Any, *, backward: bool) -> Any:
         rows = p["R"].shape[0] * p["R"].shape[1]
         R, bR = p["R"].reshape(rows, -1), p["bR"].reshape(-1)
-        from_x = jnp.tile(x, (1, 1, problem.gates)) if skip else x @ p["W"].reshape(rows, -1).T
 
         def step(state: Any, at: Any) -> Any:
-            left = cell(p, *state, at, state[0] @ R.T + bR)
+            left = cell(*state, at, state[0] @ R.T + bR)
             return left, left[0]
 
-        return jax.lax.scan(step, (h, c), from_x + p["bW"].reshape(-1), reverse=backward)
+        return jax.lax.scan(step, (h, c), x @ p["W"].reshape(rows, -1).T + p["bW"].reshape(-1), reverse=backward)
 
     def run(params: Any, x: Any, states: Any, *, training: bool) -> Any:
         del training
@@ -129,15 +125,14 @@ def _scan(jax: Any, problem: Problem, _dtype: str, data: Data, _device: str) -> 
             above = []
             for d in range(problem.D):
                 k = layer * problem.D + d
-                skip = layer == 0 and problem.input == "skip"
-                state, y = one(params[k], x, hs[k], cs[k], skip=skip, backward=d == 1)
+                state, y = one(params[k], x, hs[k], cs[k], backward=d == 1)
                 above.append(y)
                 left.append(state)
             x = jnp.concatenate(above, axis=2)
         return x, tuple(map(jnp.stack, zip(*left, strict=True)))[: len(states)]
 
     def gradient(found: Any) -> Array:
-        matrices = [w for g in found for w in (*g["W"], *g["R"], *([g["P"]] if "P" in g else [])) if w.size]
+        matrices = [w for g in found for w in (*g["W"], *g["R"])]
         return flat(matrices, [b for g in found for b in (*g["bW"], *g["bR"])])
 
     return Network(run, weights, gradient)
@@ -149,7 +144,7 @@ def _cudnn(_jax: Any, problem: Problem, dtype: str, data: Data, _device: str) ->
         raise NotRun("jax.experimental.rnn has the LSTM only, in float32, without projection and skip input")
     rnn = load("jax.experimental.rnn")
     lengths = np.array([problem.T] * problem.B if data.lengths is None else data.lengths, np.int32)
-    sizes = {"input_size": problem.I, "hidden_size": problem.H, "num_layers": problem.L}
+    sizes = {"input_size": problem.I, "hidden_size": problem.U, "num_layers": problem.L}
     precision = "high" if dtype == "tf32" else "highest"  # with TF32, and without
 
     def run(weights: Any, x: Any, states: Any, *, training: bool) -> Any:

@@ -15,10 +15,10 @@ from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import VARIABLE, kernels_in_use
 from pycudnnrnn.errors import EngineError, MissingDependencyError
 
-from ..data import Array, Data, flat, results_of, spec_of
+from ..data import Array, Data, flat, gradients_of, results_of, spec_of
 from ..problems import Problem
 from ..timing import Clock, HostClock
-from . import NotRun, Prepared, in_turn, launches
+from . import NotRun, Prepared, carrying, launches
 
 
 class Device:
@@ -30,8 +30,7 @@ class Device:
         return array
 
     def get(self, array: Any) -> Array:
-        found: Array = array
-        return found
+        return np.asarray(array)
 
     def clock(self) -> Clock:
         return HostClock()
@@ -46,21 +45,23 @@ class Device:
     def outputs(self, *arrays: Any) -> dict[str, Array]:
         return results_of(*(self.get(array) for array in arrays if array is not None))
 
-    def gradients(self, op: Any, y: Any, dx: Any, d_params: Any) -> dict[str, Array]:
+    def gradients(self, which: str, op: Any, y: Any, dx: Any, d_params: Any) -> dict[str, Array]:
         dw = flat(*to_canonical(self.get(d_params), op.layout(self.name), copy=False))
-        return {"y": self.get(y), "dx": self.get(dx), "dw": dw}
+        return gradients_of(which, self.get(y), self.get(dx), dw)
+
+    def flush(self) -> Any:
+        """Return what empties the device's caches; None: whoever times does it."""
+        return None
 
 
 def versions() -> dict[str, Any]:
-    found = {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
+    versions = {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        found["numba"] = importlib.metadata.version("numba")
-    return found
+        versions["numba"] = importlib.metadata.version("numba")
+    return versions
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
-    if problem.layout == "packed":
-        raise NotRun("ops take only padded arrays")
     if dtype == "tf32":
         raise NotRun("TF32 is a mode of GPUs")
     os.environ.setdefault(VARIABLE, option)  # read once a process, when it first runs an RNN
@@ -76,21 +77,47 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 
 def eager(problem: Problem, which: str, data: Data, op: Any, device: Device) -> Prepared:
     """Make the op's calls as users write them, on a device's arrays."""
-    params, xs, dy = device.params(op, data), [device.put(x) for x in data.xs], device.put(data.dy)
+    params, x, dy = device.params(op, data), device.put(data.x), device.put(data.dy)
     none = (None,) * (2 if problem.cell == "lstm" else 1)
     keywords: dict[str, Any] = {"sequence_lengths": data.lengths}
+    fwd: Any = None
 
     def infer(x: Any, *states: Any) -> Any:
         return op(x, *(states or none), params, is_training=False, **keywords)
 
-    def step(x: Any) -> Any:
+    def train() -> Any:
+        nonlocal fwd
         fwd = op.forward(x, *none, params, is_training=True, **keywords)
-        return fwd, fwd.backward(dy)
+        return fwd
+
+    def before() -> None:  # a backward uses up what its forward left
+        train()
+        if which == "backward-weights":
+            fwd.backward_data(dy)
 
     def results() -> dict[str, Array]:
         if which == "infer":
-            return device.outputs(*infer(xs[0]))
-        fwd, grads = step(xs[0])
-        return device.gradients(op, fwd.output, grads.input, grads.params)
+            return device.outputs(*infer(x))
+        train()
+        if which == "train":
+            return device.outputs(fwd.output, fwd.output_h, fwd.output_c)
+        grads = fwd.backward(dy)
+        return device.gradients(which, op, fwd.output, grads.input, grads.params)
 
-    return Prepared(in_turn(problem, which, xs, infer, step), results, device.clock(), launches(problem, which))
+    calls: dict[str, Any] = {
+        "train": train,
+        "step": lambda: train().backward(dy),
+        "backward-data": lambda: fwd.backward_data(dy),
+        "backward-weights": lambda: fwd.backward_weights(None),
+    }
+    call = carrying(problem, which, x, infer, calls)
+    memory = op.memory(problem.T, problem.B, which != "infer", sequence_lengths=data.lengths, device=device.name)
+    return Prepared(
+        call,
+        results,
+        device.clock(),
+        launches(problem, which),
+        {"predicted_nbytes": memory.total_nbytes},
+        before=before if which.startswith("backward") else None,
+        flush=device.flush(),
+    )

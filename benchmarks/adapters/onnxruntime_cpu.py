@@ -24,8 +24,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
         raise NotRun("onnxruntime's operators have only a forward")
     if dtype in ("tf32", "float64"):
         raise NotRun(f"its operators on the CPU have no {dtype}")
-    if problem.layout == "packed" or problem.carried:
-        raise NotRun("written for padded batches, without carried states")
+    if problem.carried:
+        raise NotRun("written without carried states")
     onnxruntime = load("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
@@ -42,7 +42,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, _option: str) 
         raise NotRun(str(error)) from error
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     zeros = np.zeros((spec.num_pseudo_layers, problem.B, spec.num_units), element)
-    feed = {"input": data.xs[0].astype(element), "initial_h": zeros}
+    feed = {"input": data.x.astype(element), "initial_h": zeros}
     if problem.cell == "lstm":
         feed["initial_c"] = zeros
     if data.lengths is not None:

@@ -22,7 +22,7 @@ from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.layout import arithmetic_layout
 
-from ..data import Array, Data, flat, results_of, spec_of
+from ..data import Array, Data, flat, gradients_of, results_of, spec_of
 from ..problems import Problem
 from ..timing import SPIN_S, Sample
 from . import NotRun, Prepared
@@ -40,10 +40,8 @@ def versions() -> dict[str, Any]:
 
 
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
-    if problem.layout == "packed":
-        raise NotRun("written for padded arrays")
-    if problem.lengths != "full" and option == "graph":
-        raise NotRun("written for full batches in a graph")
+    if option == "graph" and (problem.lengths != "full" or which not in ("infer", "step")):
+        raise NotRun("in a graph, written for full batches and whole steps")
     spec = spec_of(problem, dtype)
     server = _server(option)
     with tempfile.TemporaryDirectory(prefix="raw-cudnn-") as folder:
@@ -55,7 +53,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
     return RawPrepared(
         lambda: None,
         lambda: found,
-        figures=figures | {"algo": str(spec.algo), "clock": "events"},
+        figures=figures | {"algo": str(spec.algo), "math_type": str(spec.math_type), "clock": "events"},
         on_gpu=True,
         server=server,
     )
@@ -79,7 +77,7 @@ class RawPrepared(Prepared):
 def _options(spec: Any, problem: Problem, which: str, option: str, data: Data) -> str:
     words = [
         f"--cell {problem.cell} --layers {problem.L} --dirs {problem.D} --batch {problem.B} --steps {problem.T}",
-        f"--inputs {problem.I} --units {problem.H} --dtype {spec.dtype} --math {spec.math_type} --algo {spec.algo}",
+        f"--inputs {problem.I} --units {problem.U} --dtype {spec.dtype} --math {spec.math_type} --algo {spec.algo}",
         f"--pass {which}",
     ]
     words += [f"--proj {problem.P}"] if problem.P else []
@@ -93,7 +91,7 @@ def _options(spec: Any, problem: Problem, which: str, option: str, data: Data) -
 def _write(folder: Path, spec: Any, data: Data) -> None:
     data = data.cast(spec.dtype.numpy)
     params = ops.from_spec(spec).canonical_to_params(data.canonical.weights, data.canonical.biases)
-    for name, array in {"params": params, "x": data.xs[0], "dy": data.dy}.items():
+    for name, array in {"params": params, "x": data.x, "dy": data.dy}.items():
         array.tofile(folder / f"{name}.bin")
 
 
@@ -103,12 +101,12 @@ def _read(folder: Path, spec: Any, problem: Problem, which: str) -> dict[str, Ar
 
     states = (spec.num_pseudo_layers, problem.B)
     y = read("y", problem.T, problem.B, spec.output_size)
-    if which == "infer":
+    if which in ("infer", "train"):
         cy = read("cy", *states, spec.num_units) if problem.cell == "lstm" else None
         return results_of(y, read("hy", *states, spec.state_size), cy)
     op = ops.from_spec(spec)
     dw = flat(*op.params_to_canonical(read("dw", op.params_size())))
-    return {"y": y, "dx": read("dx", problem.T, problem.B, problem.I), "dw": dw}
+    return gradients_of(which, y, read("dx", problem.T, problem.B, problem.I), dw)
 
 
 def _nvrtc_folders() -> list[str]:

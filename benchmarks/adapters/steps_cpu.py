@@ -21,7 +21,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         raise NotRun("written for forwards of equal lengths")
     spec, device = spec_of(problem, dtype), Device()
     data, op = data.cast(spec.dtype.numpy), ops.from_spec(spec)
-    x, params = data.xs[0], device.params(op, data)
+    x, params = data.x, device.params(op, data)
     if option == "stream":
         return _stream(op, x, params, device)
     plan, states = op.prepare(problem.T, problem.B), (spec.num_pseudo_layers, problem.B)

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from benchmarks.adapters import COMPETITORS
 from benchmarks.hosts import Local
 from benchmarks.problems import GROUPS, Row
 from benchmarks.timing import Sample
@@ -12,13 +13,17 @@ def smoke(cell="lstm", which="infer", dtype="float32"):
     return Row("smoke", problem, which, dtype)
 
 
+def local(name):
+    return Local(COMPETITORS[name])
+
+
 class Fake:
     """A competitor that answers with what it is given, and logs its turns."""
 
     log: ClassVar = []
 
     def __init__(self, name, sample=lambda: [5.0], results=None):
-        self.name, self._sample, self.results = name, sample, results or Local("numpy").results
+        self.name, self._sample, self.results = name, sample, results or local("numpy").results
 
     def start(self):
         Fake.log.append(f"{self.name} started")
@@ -32,6 +37,12 @@ class Fake:
     def sample(self, seconds):
         Fake.log.append(self.name)
         return Sample(self._sample())
+
+    def peak(self, dtype):
+        return {"gflops": 2.0, "gbytes_per_s": 1.0}
+
+    def libraries(self):
+        return [f"lib{self.name}.so"]
 
     def release(self):
         pass

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import data, goals, gpu
-from benchmarks.adapters import NotRun, ours_cuda, raw_cudnn
+from benchmarks import data, gpu
+from benchmarks.adapters import COMPETITORS, NotRun, ours_cuda, raw_cudnn
 from benchmarks.hosts import Local
-from benchmarks.problems import GROUPS, rows_of
+from benchmarks.problems import GROUPS, PASSES, rows_of
 from benchmarks.results_files import load
-from benchmarks.runner import Part, Results, Settings, check, run
+from benchmarks.runner import Asked, Part, Results, Settings, check, run
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
+from tests.benchmarks.rows import local
 from tests.stand_in import shim
 from tests.stand_in.bench_gpu import host_cuda
 from tests.stand_in.host_device import host_allocator
@@ -50,7 +51,7 @@ OURS = ("eager", "plan", "rule", "graph")
 def test_ours_runs_the_smoke_group_from_end_to_end_and_every_row_is_reported(played, tmp_path):
     rows = rows_of(["smoke"], lambda row: row.dtype in ("float32", "bfloat16"))
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    hosts = [(name, None, Local(name)) for name in OURS]
+    hosts = [Asked(name, None, local(name)) for name in OURS]
     run([Part(rows, hosts)], results, Settings(rounds=1, sample_s=0))
     written = load(tmp_path / "out.jsonl")
     assert written.environment["versions"]["cudnn"] == "9.28.0"
@@ -64,11 +65,12 @@ def test_ours_runs_the_smoke_group_from_end_to_end_and_every_row_is_reported(pla
 @pytest.mark.parametrize("name", ["eager", "plan"])
 def test_ours_takes_the_groups_that_are_out_of_the_ordinary(name, played):
     base = rows_of(["smoke"], lambda row: (row.problem.cell, row.dtype) == ("lstm", "float32"))
-    odd = ({"P": 4, "H": 7}, {"D": 2, "L": 2}, {"T": 9, "B": 5, "lengths": "unsorted"}, {"carried": True},
-           {"input": "skip", "I": 8, "input_sets": 2})  # fmt: skip
-    for row in [row._replace(problem=row.problem.replace(**sizes)) for row in base for sizes in odd]:
-        check(row, Local(name))
-        Local(name).prepare(row)  # calls more than once: states are carried, and inputs taken in turn
+    odd = ({"P": 4, "U": 7}, {"D": 2, "L": 2}, {"T": 9, "B": 5, "lengths": "ragged"}, {"carried": True},
+           {"input": "skip", "I": 8})  # fmt: skip
+    rows = [row._replace(problem=row.problem.replace(**sizes)) for row in base for sizes in odd]
+    for row in rows + [base[0]._replace(which=which) for which in PASSES]:
+        check(row, local(name))
+        local(name).prepare(row)  # calls more than once: states are carried
 
 
 def test_the_gpu_report_refuses_without_a_gpu_and_writes_nothing(tmp_path, monkeypatch):
@@ -83,7 +85,7 @@ def test_the_plan_has_every_group_and_peer_that_a_comparison_needs_and_no_row_tw
     taken = [(row, name) for row, names in order for name in names]
     assert len(taken) == len(set(taken))
     assert {row.group for row, _ in order} == {
-        "db10", "db10-lin", "stream", "flashrnn", "holes", "frameworks", "kinds"
+        "db10", "db10-lin", "stream", "flashrnn", *gpu.HOLES, "frameworks", "kinds"
     }  # fmt: skip
     assert len({row.group for row, _ in order[:8]}) == 7, "a row of each group first"
     assert {name for _, name in taken} == {*gpu.OURS, *gpu.PEERS, *gpu.ALGORITHMS, *gpu.COMPILED}
@@ -91,7 +93,7 @@ def test_the_plan_has_every_group_and_peer_that_a_comparison_needs_and_no_row_tw
     assert compiled == sorted(compiled)
     stream = [set(names) for row, names in order if row.group == "stream" and row.dtype == "float16"]
     assert [bool({"eager", "torch-graph", "raw-graph", "jax"} & names) for names in stream[:4]] == [1, 0, 0, 1]
-    assert order[2][0].problem.name == goals.FLASH, "P1"
+    assert order[2][0].problem.name == "lstm T=1024 B=16 U=768", "FlashRNN's"
     assert gpu.plan(["raw"]) == [(row, ["raw"]) for row, names in order if "raw" in names]
 
 
@@ -100,7 +102,7 @@ def test_a_report_that_sigterm_ends_lists_every_row_that_it_was_asked_for(tmp_pa
 
     class Ended(Local):
         def __init__(self, *_):
-            super().__init__("numpy")
+            super().__init__(COMPETITORS["numpy"])
 
         def results(self, row):
             signal.raise_signal(signal.SIGTERM)
@@ -117,7 +119,9 @@ def test_a_report_that_sigterm_ends_lists_every_row_that_it_was_asked_for(tmp_pa
     assert "Rows without a time:" in capsys.readouterr().out
     written = load(tmp_path / "out.jsonl")
     assert "finished" in written.environment
-    listed = [(r["group"], r["problem"], r["pass"], r["dtype"], r["competitor"]) for r in written.rows]
+    once = [r for r in written.rows if r["copy"] == 1]
+    listed = [(r["group"], r["problem"], r["pass"], r["dtype"], r["competitor"]) for r in once]
+    assert len(written.rows) - len(once) == len(gpu.plan()), "A/A in every row"
     assert listed == [(r.group, r.problem.name, r.which, r.dtype, name) for r, names in gpu.plan() for name in names]
     assert {row["reason"] for row in written.rows} == {"interrupted"}
 
@@ -163,20 +167,24 @@ def raw(raw_main, capfd):
 
 
 RAW = (
-    {}, {"P": 4, "H": 7}, {"D": 2, "L": 2}, {"input": "skip", "I": 8}, {"carried": True},
-    {"T": 9, "B": 5, "lengths": "unsorted"},
+    {}, {"P": 4, "U": 7}, {"D": 2, "L": 2}, {"input": "skip", "I": 8}, {"carried": True},
+    {"T": 9, "B": 5, "lengths": "ragged"},
 )  # fmt: skip
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("sizes", RAW, ids=str)
-@pytest.mark.parametrize(("which", "dtype"), [("infer", "float16"), ("step", "float32")])
+@pytest.mark.parametrize(("which", "dtype"), [("infer", "float16"), *((which, "float32") for which in [*PASSES][1:])])
 @pytest.mark.parametrize("option", ["plain", "graph"])
 def test_the_cpp_program_computes_what_the_numpy_engine_computes(
     sizes, which, dtype, option, raw, played, tmp_path, monkeypatch
 ):
     problem = GROUPS["smoke"].problems[-1].replace(**sizes)
-    if (which == "step" and problem.carried) or (option == "graph" and problem.lengths != "full"):
+    if which != "infer" and problem.carried:
+        return
+    if option == "graph" and (problem.lengths != "full" or which not in {"infer", "step"}):
+        with pytest.raises(NotRun, match="in a graph"):
+            raw_cudnn.prepare(problem, which, dtype, data.draw(problem), option)
         return
     figures = {}
 
@@ -192,7 +200,12 @@ def test_the_cpp_program_computes_what_the_numpy_engine_computes(
     prepared = raw_cudnn.prepare(problem, which, dtype, drawn, option)
     error = data.worst_error(prepared.results(), data.reference(problem, which))
     assert error <= data.TOLERANCES[dtype]
-    assert set(figures) == {"times_us", "latency_us", "pipelined_us", "host_us"}
+    apart = which.startswith("backward")
+    assert set(figures) == {"times_us", "latency_us", "together"} | (set() if apart else {"pipelined_us", "host_us"})
+    if apart:
+        forwards, calls = (played.counts[f"cudnnRNN{name}"] for name in ("Forward", {
+            "backward-data": "BackwardData_v8", "backward-weights": "BackwardWeights_v8"}[which]))  # fmt: skip
+        assert forwards == calls > 5, "each call has a forward of its own"
     assert len(figures["times_us"]) >= 3
     assert not played.complaints
     for name, arguments, _ in played.calls:

@@ -1,22 +1,27 @@
-"""The report: a function of the results files; wrong units, dropped rows and hidden failures are found here."""
+"""Reports: functions of results files; wrong ratios, dropped rows and hidden failures are found here."""
 
+import csv
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from benchmarks import plots, report
-from benchmarks.goals import GOALS, Goal, Reading, compare, readings
+from benchmarks import page, report
+from benchmarks.__main__ import main
 from benchmarks.problems import GROUPS, rows_of
-from benchmarks.results_files import Run, load, runs
-from benchmarks.runner import _record
+from benchmarks.results_files import Run, load, runs, write
+from benchmarks.runner import Asked, _record
+from tests.helpers.oracles import need
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
-    "date": "2027-01-01T00:00:00+00:00", "commit": "abc", "dirty": False, "command": "a command", "machine": "a CPU",
-    "cores": 4, "gpu": ["NVIDIA H200, 580, 143771 MiB"], "versions": {"cudnn": "9.28.0"}, "finished": "later",
+    "schema": 2, "date": "2027-01-01T00:00:00+00:00", "commit": "abc", "dirty": False, "command": "a command",
+    "machine": "a CPU", "cores": 4, "gpu": ["NVIDIA H200, 580, 143771 MiB"], "versions": {"cudnn": "9.28.0"},
+    "finished": "later",
 }  # fmt: skip
 
 
@@ -24,118 +29,229 @@ def made_run(rows, machine="nvidia-h200", **environment):
     return Run(Path(f"results/{machine}/2027-01-01-abc.jsonl"), ENVIRONMENT | environment, tuple(rows))
 
 
-def timed(row, competitor, us, **figures):
-    figures = {"host_us": us / 10, "latency_us": us * 2, "pipelined_us": us} | figures
-    return _record(row, competitor, figures.pop("threads", None), "ok", None, **({"median_us": us} | figures))
+def timed(row, competitor, *rounds, copy=1, threads=None, **figures):
+    rounds = rounds or (100.0,)
+    figures = {
+        "median_us": sorted(rounds)[len(rounds) // 2],
+        "round_medians_us": list(rounds),
+        "spread": 0.01,
+    } | figures
+    return _record(row, Asked(competitor, threads, None, copy), "ok", None, **figures)
 
 
 def untimed(row, competitor, reason="it was refused", **more):
-    return _record(row, competitor, more.pop("threads", None), "not_run", reason)
+    return _record(row, Asked(competitor, more.pop("threads", None), None), "not_run", reason)
 
 
-def test_a_ratio_is_taken_inside_the_rounds_where_both_have_them():
-    row = rows_of(["cpu"])[0]
-    ours = timed(row, "numpy", 5.0, round_medians_us=[1.0, 9.0, 5.0])
-    theirs = timed(row, "torch-cpu", 5.0, round_medians_us=[2.0, 18.0, 5.0])
-    assert compare(made_run([ours, theirs]), "numpy", "torch-cpu").values == (0.5,)
-    del theirs["round_medians_us"]
-    assert compare(made_run([ours, theirs]), "numpy", "torch-cpu").values == (1.0,)
+ROW = rows_of(["cpu"])[0]
+
+
+def line(*records):
+    (found,) = report.lines_of(records)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("reading", "verdict"),
+    ("again", "theirs", "ratio", "verdict"),
     [
-        (None, "not run"), (Reading(1.03, ""), "missed"), (Reading(1.02, ""), "met"), (Reading(None, ""), "measured"),
-        (Reading(0.5, "", 2), "missed: 2 rows without a figure"), (Reading(None, "", 3), "not run"),
+        ((100, 100, 100), (200, 200, 200), 0.5, "faster"), ((100, 100, 100), (50, 50, 50), 2, "slower"),
+        ((90, 100, 111), (105, 105, 105), 100 / 105, ""),  # inside what A/A shows
+        ((100, 100, 100), (100, 300, 300), 1 / 3, "faster"),
+        ((110, 90, 100), (100, 130, 95), 1, ""),  # the two ways to take a ratio do not agree
     ],
 )  # fmt: skip
-def test_a_goal_is_met_at_its_limit_and_missed_where_a_row_has_no_figure(reading, verdict):
-    assert Goal("D2", "", 1.02).verdict(reading) == verdict
+def test_a_ratio_is_that_of_the_times_shown_and_called_faster_or_slower_only_outside_noise(
+    again, theirs, ratio, verdict
+):
+    found = line(
+        timed(ROW, "compiled", 100, 100, 100), timed(ROW, "torch-cpu", *theirs), timed(ROW, "compiled", *again, copy=2)
+    )
+    assert found.ratio("compiled", "torch-cpu") == pytest.approx(ratio)
+    assert found.verdict("compiled", "torch-cpu") == verdict
+    shown = report.text([*found.rows.values()])
+    assert (f"**{ratio:.2f}** {verdict}" if verdict else f" {ratio:.2f} |") in shown
 
 
-def test_goals_are_read_off_a_gpus_run_in_their_units():
-    factors = {"raw": 1.0, "raw-graph": 0.9, "plan": 1.02, "graph": 0.5, "eager": 2.0, "auto": 0.8, "torch": 1.6,
-               "torch-graph": 0.6, "torch-ours": 1.2, "rule": 1.1, "standard": 1.3, "jax": 3.0}  # fmt: skip
-    groups = ("db10", "db10-lin", "stream", "flashrnn", "frameworks", "holes")
-    rows = rows_of(groups, lambda row: row.dtype in ("float16", "bfloat16", "float32"))
-    run = made_run([timed(row, name, 100.0 * factor) for row in rows for name, factor in factors.items()])
-    read = {goal.id: reading for goal in GOALS for _, reading in readings(goal, [run])}
-    near = pytest.approx
-    for goal, ours, theirs in (
-        ("B4", "eager", "torch"), ("D1", "plan", "raw"), ("D2", "auto", "torch"), ("D3", "plan", "torch"),
-        ("D4", "graph", "torch-graph"), ("D5", "auto", "rule"), ("D6", "auto", "standard"), ("D7", "eager", "jax"),
-        ("D8", "graph", "plan"), ("D9", "graph", "eager"), ("D10", "torch-ours", "torch"),
-    ):  # fmt: skip
-        assert read[goal].value == near(factors[ours] / factors[theirs]), goal
-        assert read[goal].missing == 0
-    assert read["B1"].value == near(0.2, abs=1e-9), "microseconds"
-    assert read["B5"].value == near(-4.0)
-    assert [read[f"P{n}"].value for n in (1, 2, 3, 4, 5)] == [near(0.05)] * 5, "milliseconds, of the fastest of ours"
-    assert {goal.id for goal in GOALS} - read.keys() == {"B2", "B6", "B8", "C1", "C2", "C3", "C4", "C5"}
-    text = report.goals([run])
-    assert "| D1 |" in text
-    assert "| B8 | import of the binding, no GPU touched, ms | 300 | not run | not run |" in text
+def test_noise_is_the_largest_ratio_of_a_library_to_itself_in_a_round_and_without_it_nothing_is_faster():
+    ours, theirs = timed(ROW, "compiled", 100, 80, 100), timed(ROW, "torch-cpu", 900, 900, 900)
+    assert line(ours, theirs, timed(ROW, "compiled", 100, 100, 100, copy=2)).noise == pytest.approx(0.25)
+    alone = line(ours, theirs)
+    assert (alone.noise, alone.verdict("compiled", "torch-cpu")) == (None, "")
 
+
+def test_every_row_that_has_no_time_is_listed_with_its_reason_and_how_many():
+    rows = rows_of(["cpu"])
+    text = report.text(
+        [*(timed(row, "compiled") for row in rows), *(untimed(row, "torch-cpu", "it | has\nnone") for row in rows)]
+    )
+    assert f"- torch, {len(rows)} rows: not run (it | has none)" in text
+    assert "(h)" in report.time_of(timed(ROW, "plan", 5.0, clock="host"))
+
+
+def test_csv_has_every_figure_of_every_row():
+    rows = [timed(row, "compiled", 1.0, p99_us=7.0) for row in rows_of(["smoke"])]
+    found = list(csv.DictReader(report.as_csv([made_run(rows)]).splitlines()))
+    assert len(found) == len(rows)
+    assert {"p99_us": "7.0", "U": "8", "cell": "relu", "competitor": "compiled", "spread": "0.01"}.items() <= found[
+        0
+    ].items()
+
+
+def test_two_files_are_compared_outside_the_noise_of_both():
+    def run(us, noise):
+        again = [timed(row, "compiled", us * (1 + noise), copy=2) for row in (ROW,)]
+        return made_run([timed(ROW, "compiled", us), timed(ROW, "torch-cpu", 300), *again], commit=f"{us}")
+
+    text = report.compare(run(100, 0.05), run(120, 0.05))
+    assert re.search(r"ours, compiled +\| +100 ±1% \| +120 ±1% \| +\*\*1.20\*\* slower", text)
+    assert "commit: 100 -> 120" in text
+    assert "2 slower, 1 within noise" in text
+    assert "3 within noise" in report.compare(run(100, 0.15), run(120, 0.15)), "15 % and 15 %"
+    other = made_run([timed(ROW._replace(caches="cold"), "compiled", 5)])
+    assert "1 not in both" in report.compare(run(100, 0.05), other)
+
+
+def test_a_picture_is_the_same_for_the_same_rows(tmp_path):
+    rows = [timed(ROW._replace(problem=ROW.problem.replace(U=U, I=U)), "compiled", U) for U in (8, 16, 32)]
+    for name in ("a.svg", "b.svg"):
+        report.picture(rows, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert ">U<" in (tmp_path / "a.svg").read_text(), "the letter that varies"
+
+
+# --- the page
 
 FACTORS = {"compiled": 0.8, "numpy": 1.5, "torch-cpu": 1.0, "onnxruntime": 2.0, "jax-cpu": 4.0}
 
 
 def test_the_page_has_float32_on_one_thread_first_in_milliseconds_and_folds_the_others():
-    """Torch takes 1 ms, a tenth more for a training step, and the others their multiple; onnxruntime trains nothing."""
+    """Torch takes 1 ms, and the others their multiple; onnxruntime trains nothing."""
     records = []
     for row in rows_of(["cpu"]):
-        us = {name: 1000 * factor * (1.1 if row.which == "step" else 1) for name, factor in FACTORS.items()}
-        if row.which == "step":
-            del us["onnxruntime"]
-            records.append(untimed(row, "onnxruntime", "step: it | has\nnone", threads=1))
-        records += [timed(row, name, value, threads=1) for name, value in us.items()]
-    run = made_run(records, "cpu")
-    half = made_run([row for row in records if row["pass"] == "infer"], "cpu")
-    text = report.cpu([half, run])
+        trains = [name for name in FACTORS if (row.which, name) != ("step", "onnxruntime")]
+        records += [timed(row, name, 1000 * FACTORS[name], threads=1) for name in trains]
+        records += [timed(row, "compiled", 800 * 1.1, copy=2, threads=1)]
+        records += [untimed(row, "onnxruntime", "it has none", threads=1)] if row.which == "step" else []
+    text = "\n\n".join(page.cpu([made_run(records, "cpu")]))
     assert text.startswith(
         "**On a CPU, our time divided by torch's is 0.80 for a forward, and 0.80 for a training step"
     )
     first, folded = text.split("<details>")
     assert "<summary>float64, 1 thread</summary>" in folded
-    assert "| problem | pass | ours, compiled | ours, NumPy | torch | onnxruntime | JAX |" in first
-    table = [line.strip("| ").split(" | ") for line in first.splitlines() if re.match(r"\| (LSTM|GRU) T", line)]
-    assert [row[1] for row in table] == ["forward"] * 10 + ["training step"] * 10
-    ours = ["0.8", "1.5", "1 (**0.80**)", "2 (**0.40**)", "4 (**0.20**)"]
-    assert table[2] == ["LSTM T100 B64 U512 L2", "forward", *ours]
-    assert table[-1][2:] == ["0.88", "1.65", "1.1 (**0.80**)", "not run", "4.4 (**0.20**)"]
-    assert "- onnxruntime, 20 rows: not run (step: it | has none)" in text
-    bars = [list(map(len, axes.containers)) for axes in plots.bars(*report.ratios_of(run)).axes]
-    assert bars == [[10, 10], [10, 10]]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in first.splitlines()
+        if line.startswith("| lstm T=100")
+    ]
+    ours = ["0.8 ±1%", "1.5 ±1% (**0.53**)", "1 ±1% (**0.80**)", "2 ±1% (**0.40**)", "4 ±1% (**0.20**)"]
+    assert rows[0][:-1] == ["lstm T=100 B=64 U=512 L=2", "infer", "float32", "1", "10%", *ours]
+    assert rows[1][1] == "step"
+    assert rows[1][8] == "not run"
 
 
-def test_a_gpus_run_lists_what_was_not_run_and_marks_what_the_hosts_clock_timed():
+def test_a_gpus_run_has_a_ratio_per_group_and_its_goal():
     rows = rows_of(["stream"], lambda row: row.dtype == "float16")
-    records = [timed(row, name, 1234.0 * (1 + (name == "torch"))) for row in rows for name in ("plan", "torch")]
-    records += [timed(rows[0], "jax", 5.0, clock="host"), *(untimed(row, "raw", "no g++") for row in rows)]
-    text = report.gpu([made_run(records)])
-    assert f"- raw, {len(rows)} rows: not run (no g++)" in text
-    assert "| 1,234 | 2,468 (**0.50**) | 5 (h) (246.80) | not run |" in text
-    assert (
-        f"| stream | infer | torch | median 0.50, geomean 0.50, 0.50 to 0.50, {len(rows)} of {len(rows)} rows |" in text
-    )
-    assert f"| stream | infer | raw | no figure for any of {len(rows)} rows |" in text
-    assert "No speed has been measured on a GPU yet" in report.gpu([])
-    assert "- `stream`:" not in report.not_measured([made_run(records)])
+    records = [timed(row, name, 100.0 * (1 + (name == "torch"))) for row in rows for name in ("plan", "torch")]
+    text = page.gpu([made_run([*records, *(untimed(row, "raw") for row in rows)])])
+    assert re.search(rf"stream \| infer \| plan \| torch \| +0.50 \(0.50 to 0.50\) \| +{len(rows)} \| <= 0.7", text)
+    assert "No speed has been measured on a GPU yet" in page.gpu([])
 
 
-def test_the_documents_are_what_the_committed_results_make():
-    found = report.document(runs())
-    assert report.DOCUMENT.read_text() == found, "make docs-performance"
-    assert report.GOALS_DOCUMENT.read_text() == report.goals_document(runs()), "make docs-performance"
+def test_the_page_is_what_the_committed_results_make():
+    found = page.document(runs())
+    assert page.DOCUMENT.read_text() == found, "python -m benchmarks report --page"
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", found)
-    assert {f"performance/{p.name}" for p in report.DOCUMENT.parent.glob("performance/*")} == set(pictures)
-    for path in (report.DOCUMENT, report.GOALS_DOCUMENT):
-        targets = re.findall(r"\]\(([^)]+)\)|^\[\d+\]: (\S+)$", path.read_text(), re.MULTILINE)
-        assert all((path.parent / target).exists() for target in map("".join, targets))
+    assert {f"performance/{p.name}" for p in page.DOCUMENT.parent.glob("performance/*")} == set(pictures)
+    targets = re.findall(r"\]\(([^)]+)\)", found)
+    assert all((page.DOCUMENT.parent / target).exists() for target in targets)
+    assert len(runs()) <= 2
+
+
+# --- the command
+
+
+def invoke(*words):
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    return done.exit_code, done.output
+
+
+def test_help_lists_and_refusals(tmp_path):
+    for words in (["--help"], ["report", "--help"], ["compare", "--help"]):
+        assert invoke(*words)[0] == 0
+    code, listed = invoke("--list")
+    assert code == 0
+    for name in ("lstm T=100 B=1 I=250 U=200 L=3  (LSTM_B)", "code/kernels/rnn_problems.h", *GROUPS):
+        assert name in listed
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text("{}")
+    for words, text in (
+        (["--group", "nonsense"], "deepbench-training"), (["--problem", "lstm T=3"], "expecting a cell"),
+        (["--problem", "lstm T=3 B=2 U=4 P=9"], "num_proj"), (["--against", "nobody"], "path/to/file.py:function"),
+        (["--against", f"{ROOT / 'nowhere.py'}:prepare"], "no such file"), (["--threads", "0"], "numbers from 1"),
+        (["--pass", "infer,fly"], "backward-weights"), (["--sweep", "U=1,2"], "--sweep needs"), (["report"], "--page"),
+        (["report", bad], "is no results file"),
+        (["--problem", "lstm T=3 B=2 U=4", "--json", bad], "never overwritten"),
+    ):  # fmt: skip
+        code, out = invoke(*words)
+        assert code, words
+        assert text in out, words
+
+
+def test_reading_a_file_writes_no_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "write", pytest.fail)
+    run = made_run([timed(ROW, "compiled", 5.0), timed(ROW, "compiled", 5.0, copy=2)])
+    write(tmp_path / "a.jsonl", run.environment, run.rows)
+    for words in (["report", tmp_path / "a.jsonl"], ["compare", tmp_path / "a.jsonl", tmp_path / "a.jsonl"]):
+        code, out = invoke(*words)
+        assert code == 0
+        assert "ours, compiled" in out
+    assert invoke("report", tmp_path / "a.jsonl", "--csv")[1].startswith("file,group,problem")
+    assert invoke("report", tmp_path / "a.jsonl", "--picture", tmp_path / "a.svg")[0] == 0
+    assert (tmp_path / "a.svg").exists()
+
+
+def test_a_competitor_of_the_page_is_run_and_checked_like_others(tmp_path):
+    """The page's example, and one with a wrong number."""
+    text = (ROOT / "docs/how-to/measure.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?def prepare\(.*?)```", text, re.DOTALL)
+    assert len(example.splitlines()) <= 26
+    (tmp_path / "mine.py").write_text(example)
+    (tmp_path / "wrong.py").write_text(example.replace("np.tanh", "np.sin"))
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "--problem",
+        "tanh T=3 B=2 I=5 U=8",
+        "--threads",
+        "1",
+        "--rounds",
+        "1",
+    ]
+    command += ["--against", f"{tmp_path / 'mine.py'}:prepare", "--against", f"{tmp_path / 'wrong.py'}:prepare"]
+    command += ["--sample", "0.001", "--json", str(tmp_path / "out.jsonl"), "--pass", "infer,step"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = {(r["competitor"], r["pass"]): (r["status"], r["reason"]) for r in load(tmp_path / "out.jsonl").rows}
+    assert found["mine", "infer"] == ("ok", None), done.stdout
+    assert found["mine", "step"][0] == "not_run"
+    assert "wrong numbers" in found["wrong", "infer"][1]
+
+
+@pytest.mark.long
+def test_the_pieces_run_from_a_file_of_ones_own(tmp_path):
+    text = (ROOT / "docs/how-to/measure.md").read_text()
+    (example,) = re.findall(r"```python\n(from benchmarks import.*?)```", text, re.DOTALL)
+    (tmp_path / "own.py").write_text(example)
+    path = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, tmp_path / "own.py"], capture_output=True, text=True, check=False, env=path)
+    assert done.returncode == 0, done.stderr
+    assert "gru T=4 B=2 U=16" in done.stdout
 
 
 @pytest.mark.long
 def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
+    need("onnxruntime")
     out = tmp_path / "out.jsonl"
     command = [sys.executable, "-m", "benchmarks", "--group", "smoke", "--dtype", "float64", "--pass", "infer"]
     command += ["--against", "onnxruntime", "--threads", "1", "--rounds", "1", "--sample", "0.001", "--json", str(out)]
@@ -143,5 +259,5 @@ def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "- onnxruntime, 4 rows: not run (its operators on the CPU have no float64)" in done.stdout
     written = load(out)
-    assert len(written.rows) == 4 * 3
+    assert len(written.rows) == 4 * 4
     assert [row["status"] for row in written.select(competitor="numpy")] == ["ok"] * len(GROUPS["smoke"].problems)

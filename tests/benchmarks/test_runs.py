@@ -5,12 +5,13 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks.adapters import NotRun
-from benchmarks.hosts import Failed, Local, Remote
+from benchmarks import environment
+from benchmarks.adapters import COMPETITORS, NotRun
+from benchmarks.hosts import Failed, Remote
 from benchmarks.problems import GROUPS, rows_of
-from benchmarks.results_files import load
-from benchmarks.runner import Part, Results, Settings, run
-from tests.benchmarks.rows import Fake, smoke
+from benchmarks.results_files import load, place
+from benchmarks.runner import Asked, Part, Results, Settings, hosts_for, run
+from tests.benchmarks.rows import Fake, local, smoke
 
 
 def refuse(_row):
@@ -25,14 +26,15 @@ def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path)
     hosts = [Fake("a"), Fake("b"), Fake("refuses", results=refuse), Fake("breaks", sample=broken)]
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
     rows = [smoke(), smoke("gru")]
-    run([Part(rows, [(host.name, 2, host) for host in hosts])], results, Settings(rounds=3, sample_s=0))
+    run([Part(rows, [Asked(host.name, 2, host) for host in hosts])], results, Settings(rounds=3, sample_s=0))
     names = [host.name for host in hosts]
     assert Fake.log[:4] == [f"{name} started" for name in names], "side by side"
     assert Fake.log[4:11] == ["a", "b", "breaks", "b", "a", "a", "b"]
     assert Fake.log[-4:] == [f"{name} closed" for name in names]
     written = load(tmp_path / "out.jsonl")
     assert written.environment["versions"] == dict.fromkeys(names, "1")
-    assert "finished" in written.environment
+    assert {"finished", "after", "peaks"} <= written.environment.keys()
+    assert written.environment["libraries"] == {f"{name} 2": [f"lib{name}.so"] for name in names}
     by_name = {(row["competitor"], row["problem"]): row for row in written.rows}
     for row in rows:
         found = {name: by_name[name, row.problem.name] for name in names}
@@ -44,7 +46,8 @@ def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path)
 @pytest.mark.parametrize(
     ("settings", "timed", "reason"),
     [
-        (Settings(1, 0, budget_s=25), 3, "the run's budget of 25 s was spent"),
+        (Settings(1, 0, budget_s=25), 2, "the run's budget of 25 s has no room for another row"),
+        (Settings(1, 0, budget_s=30), 3, "the run's budget of 30 s has no room for another row"),
         (Settings(1, 0, rows_max=2), 2, "the run's 2 rows were measured"),
     ],
 )
@@ -59,8 +62,11 @@ def test_what_is_not_reached_is_listed_as_not_run_with_the_reason(settings, time
 
     rows = rows_of(["smoke"], lambda row: row.dtype == "float32")
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    parts = [Part(rows, [("a", None, Fake("a", work))]), Part(rows[:1], [("b", None, Fake("b"))])]
-    run(parts, results, settings, clock=lambda: now)
+    parts = [Part(rows, [Asked("a", None, Fake("a", work))]), Part(rows[:1], [Asked("b", None, Fake("b"))])]
+    said = []
+    run(parts, results, settings, say=said.append, clock=lambda: now)
+    assert len(said) == (settings.budget_s is not None)
+    assert all(f"about {timed} of {len(rows) + 1} rows" in text for text in said)
     written = load(tmp_path / "out.jsonl").rows
     assert [row["status"] for row in written] == ["ok"] * timed + ["not_run"] * (len(rows) + 1 - timed)
     assert {row["reason"] for row in written[timed:]} == {reason}
@@ -77,7 +83,12 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
     if when != "advance":
         monkeypatch.setattr(host, when, interrupt)
-    run([Part(asked, [("a", None, host)])], results, Settings(1, 0), interrupt if when == "advance" else lambda _: None)
+    run(
+        [Part(asked, [Asked("a", None, host)])],
+        results,
+        Settings(1, 0),
+        interrupt if when == "advance" else lambda _: None,
+    )
     written = load(tmp_path / "out.jsonl")
     assert "finished" in written.environment
     assert [(row["problem"], row["pass"], row["dtype"]) for row in written.rows] == [
@@ -88,19 +99,85 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
     assert {row["reason"] for row in written.rows[done:]} == {"interrupted"}
 
 
+def test_what_was_timed_before_an_interrupt_is_kept():
+    calls = []
+
+    def interrupted():
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return [5.0]
+
+    results = Results(None, {"versions": {}})
+    hosts = [Asked(name, None, Fake(name, interrupted)) for name in ("a", "b")]
+    run([Part([smoke(), smoke("gru")], hosts)], results, Settings(3, 0))
+    found = [(row["competitor"], row["problem"][:4], row["status"], row.get("rounds")) for row in results.rows]
+    assert found == [
+        ("a", "lstm", "ok", 1), ("b", "lstm", "ok", 2), ("a", "gru ", "not_run", None), ("b", "gru ", "not_run", None),
+    ]  # fmt: skip
+
+
+def test_a_competitor_that_is_named_twice_has_two_hosts_of_its_own():
+    numpy, torch = COMPETITORS["numpy"], COMPETITORS["torch-cpu"]
+    hosts = hosts_for([numpy, torch, numpy], [1, 2])
+    assert [(h.name, h.threads, h.copy) for h in hosts] == [
+        ("numpy", 1, 1), ("numpy", 2, 1), ("torch-cpu", 1, 1), ("torch-cpu", 2, 1), ("numpy", 1, 2), ("numpy", 2, 2),
+    ]  # fmt: skip
+    assert len({id(h.host) for h in hosts}) == 6
+
+
+def test_threads_have_cores_of_their_own(monkeypatch):
+    monkeypatch.setattr(environment, "cores", lambda: [{0, 4}, {1, 5}, {2, 6}])
+    assert environment.processors(1) == [2]
+    assert environment.processors(3) == [0, 1, 2]
+    assert environment.processors(4) == [0, 1, 2, 6]
+    assert environment.processors(9) == [0, 1, 2, 4, 5, 6]
+
+
+def test_a_row_says_what_was_run_and_what_it_is_worth():
+    row = smoke()._replace(caches="cold")
+    row = row._replace(problem=row.problem.replace(lengths="ragged", T=9, B=3))
+    results = Results(None, {"versions": {}})
+    run(
+        [Part([row], [Asked("a", 2, Fake("a", lambda: [1e3, 2e3, 4e3], lambda row: local("numpy").results(row)))])],
+        results,
+        Settings(2, 0),
+    )
+    (found,) = results.rows
+    assert (found["caches"], found["threads"], found["lengths"]) == ("cold", 2, row.problem.drawn_lengths)
+    assert found["sizes"] | {"lengths": "ragged", "T": 9, "U": 8, "input": "linear"} == found["sizes"]
+    assert (found["median_us"], found["lowest_us"], found["spread"]) == (2000, 1000, 0)
+    assert found["gflops"] == pytest.approx(found["flops"] / 2000 / 1e3)
+    assert found["share_of_peak"] == pytest.approx(found["gflops"] / 2)
+    assert found["bound"] == "host"
+
+
+def test_results_are_never_overwritten(tmp_path):
+    described = {"date": "2027-01-02T03:04:05+00:00", "commit": "abc", "dirty": False, "gpu": [], "versions": {}}
+    for number in range(3):
+        path = place(tmp_path, described)
+        Results(path, described | {"number": number})
+    names = sorted(path.name for path in tmp_path.rglob("*.jsonl"))
+    assert names == ["2027-01-02-030405-2-abc.jsonl", "2027-01-02-030405-3-abc.jsonl", "2027-01-02-030405-abc.jsonl"]
+    with pytest.raises(FileExistsError):
+        Results(path, described)
+    with pytest.raises(FileExistsError, match="never overwritten"):
+        place(path, described)
+
+
 def test_rows_are_on_the_disk_as_they_come(tmp_path):
     path, seen = tmp_path / "out.jsonl", []
     results = Results(path, {"versions": {}})
-    part = Part([smoke(), smoke("gru")], [("a", None, Fake("a"))])
+    part = Part([smoke(), smoke("gru")], [Asked("a", None, Fake("a"))])
     run([part], results, Settings(1, 0), advance=lambda _: seen.append(len(path.read_text().splitlines())))
     assert seen == [2, 3]
 
 
 def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
-    remote = Remote("numpy", threads=1)
+    remote = Remote(COMPETITORS["numpy"], threads=1)
     try:
         row = smoke("gru", "step")
-        theirs, ours = remote.results(row), Local("numpy").results(row)
+        theirs, ours = remote.results(row), local("numpy").results(row)
         assert theirs.keys() == ours.keys()
         for name, array in ours.items():
             np.testing.assert_allclose(theirs[name], array, rtol=1e-5, atol=1e-6)
@@ -119,7 +196,7 @@ def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
 
 def test_one_that_gives_no_answer_is_not_asked_again_and_its_threads_leave_no_trace_here():
     """It may take long to start; a question may not."""
-    before, remote = dict(os.environ), Remote("numpy", 7, answer_within_s=0.001)
+    before, remote = dict(os.environ), Remote(COMPETITORS["numpy"], 7, answer_within_s=0.001)
     assert remote.versions()
     with pytest.raises(Failed, match="prepare: no answer within"):
         remote.prepare(smoke())

@@ -18,7 +18,7 @@ from tests.stand_in import shim
 from tests.stand_in.host_device import host, host_allocator
 
 PLAYING = contextlib.ExitStack()
-LARGEST = {"B": 4, "T": 3, "I": 16, "H": 16, "P": 8}
+LARGEST = {"B": 4, "T": 3, "I": 16, "U": 16, "P": 8}
 
 
 def host_cuda(device):
@@ -37,6 +37,15 @@ def host_cuda(device):
 
         def clock(self):
             return HostClock()
+
+        def flush(self):
+            return lambda: None
+
+        def facts(self):
+            return {}
+
+        def used_nbytes(self):
+            return 0
 
     return HostCuda
 
