@@ -39,14 +39,22 @@ def numbers(context: Any, parameter: click.Parameter, values: Words) -> tuple[in
     return tuple(map(int, found))
 
 
-@click.group(invoke_without_command=True, context_settings={"max_content_width": 110})
-@click.option(
-    "--problem", multiple=True, help='"lstm T=37 B=5 I=80 U=320 L=3 bidirectional ragged", or a name of --list.'
-)
-@click.option("--sweep", help="Times each --problem for each value: U=16:1024:*2, T=10:50:+10 or B=1,8,32.")
+class Commands(click.Group):
+    """A group whose errors are one sentence each."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (ValueError, PycudnnrnnError, OSError) as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"max_content_width": 110})
+@click.option("--problem", multiple=True, help='As "lstm T=37 B=5 I=80 U=320 bidirectional", or a name of --list.')
+@click.option("--sweep", help="Each --problem for each value: U=16:1024:*2, T=10:50:+10 or B=1,8,32.")
 @click.option("--group", multiple=True, callback=words, help="Groups of --list (cpu, or stream on a GPU).")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
-@click.option("--against", multiple=True, help="A library of --list, or path/to/mine.py:function (the usual ones).")
+@click.option("--against", multiple=True, callback=words, help="Libraries of --list, or path/to/mine.py:function.")
 @click.option("--pass", "passes", multiple=True, callback=words, help=f"What to time: {', '.join(problems.PASSES)}.")
 @click.option("--dtype", multiple=True, callback=words, help=f"Arithmetic: {', '.join(problems.DTYPES)}.")
 @click.option("--threads", multiple=True, callback=numbers, help="Threads on the CPU: 1,2 (all that may be used).")
@@ -72,10 +80,7 @@ def main(context: click.Context, **options: Any) -> None:
     python -m benchmarks --device cuda --group stream --dtype float16 --cold
     """
     if context.invoked_subcommand is None:
-        try:
-            listing() if options["listed"] else measure(**options)
-        except (ValueError, PycudnnrnnError, OSError) as error:
-            raise click.ClickException(str(error)) from None
+        listing() if options["listed"] else measure(**options)
 
 
 def listing() -> None:
@@ -103,8 +108,7 @@ def rows_asked(options: dict[str, Any]) -> list[problems.Row]:
         for line in [p.name for p in problems.named(text)] or [text]:
             swept = problems.parse(f"{line} {options['sweep'] or ''}")
             own += [p.replace(dtypes=("float32",) if device == "cpu" else ("float16", "float32")) for p in swept]
-    for p in own:
-        spec_of(p)
+    list(map(spec_of, own))  # what refuses sizes that no RNN has
     groups = {"given": own} if own else {}
     for name in options["group"] or ([] if own else ["cpu" if device == "cpu" else "stream"]):
         groups[name] = list(problems.GROUPS[name].problems)
@@ -147,17 +151,13 @@ def measure(**options: Any) -> None:
 @main.command("report")
 @click.argument("files", nargs=-1, type=FILE)
 @click.option("--csv", "as_csv", is_flag=True, help="Print every row and every figure as CSV.")
-@click.option(
-    "--picture", type=NEW_FILE, help="Draw times over the letter of a sweep, or ratios, to this .svg, .pdf or .png."
-)
-@click.option(
-    "--page", "as_page", is_flag=True, help="Write docs/performance.md and its picture from benchmarks/results/."
-)
+@click.option("--picture", type=NEW_FILE, help="Draw the times to this .svg, .pdf or .png.")
+@click.option("--page", "as_page", is_flag=True, help="Write docs/performance.md from benchmarks/results/.")
 def report_command(files: tuple[Path, ...], picture: Path | None, *, as_csv: bool, as_page: bool) -> None:
     """Print what results files say as a table, as CSV, or draw it. Only --page writes pages of this repository."""
     if not files and not as_page:
         raise click.UsageError("name a results file, or --page")
-    found = _loaded(files)
+    found = list(map(results_files.load, files))
     if as_page:
         page.write()
     elif as_csv:
@@ -174,14 +174,7 @@ def report_command(files: tuple[Path, ...], picture: Path | None, *, as_csv: boo
 @click.argument("after", type=FILE)
 def compare(before: Path, after: Path) -> None:
     """Print how the times of two results files differ, and what changed outside both files' noise."""
-    click.echo(report.compare(*_loaded((before, after))))
-
-
-def _loaded(files: tuple[Path, ...]) -> list[results_files.Run]:
-    try:
-        return [results_files.load(path) for path in files]
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
+    click.echo(report.compare(results_files.load(before), results_files.load(after)))
 
 
 if __name__ == "__main__":

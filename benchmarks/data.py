@@ -69,18 +69,10 @@ def numpy_name(dtype: str) -> str:
 
 def spec_of(problem: Problem, dtype: str = "float32", algo: str = "") -> RNNSpec:
     """The RNN of a problem in one of `problems.DTYPES`."""
-    return RNNSpec(
-        CELLS[problem.cell],
-        problem.L,
-        problem.U,
-        problem.I,
-        f"{problem.input}_input",
-        "bidirectional" if problem.D == 2 else "unidirectional",
-        numpy_name(dtype),
-        num_proj=problem.P,
-        algo=algo or "standard",
-        math_type="default" if dtype == "tf32" else None,
-    )
+    p, math_type = problem, "default" if dtype == "tf32" else None
+    direction = "bidirectional" if p.D == 2 else "unidirectional"
+    sizes = CELLS[p.cell], p.L, p.U, p.I, f"{p.input}_input", direction, numpy_name(dtype)
+    return RNNSpec(*sizes, num_proj=p.P, algo=algo or "standard", math_type=math_type)
 
 
 _FLOAT32: Final = np.dtype(np.float32)

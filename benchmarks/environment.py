@@ -54,9 +54,8 @@ def environment(**settings: Any) -> dict[str, Any]:
 def state() -> dict[str, Any]:
     """Return what changes while a machine works; it is recorded before and after a run."""
     found: dict[str, Any] = {"load": list(os.getloadavg()), "gpu": gpus(GPU_STATE)}
-    for name in ("scaling_governor", "scaling_cur_freq"):
-        with contextlib.suppress(OSError):  # a virtual machine has none
-            found[name] = Path(f"/sys/devices/system/cpu/cpu0/cpufreq/{name}").read_text(encoding="utf-8").strip()
+    with contextlib.suppress(OSError):  # a virtual machine has none
+        found["governor"] = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text("utf-8").strip()
     return found
 
 

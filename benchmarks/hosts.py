@@ -162,7 +162,6 @@ class Remote:
             raise NotRun(f"not asked again: it hung for {self._answer_within_s:g} s")
         if self._pool is None:
             self.start()
-        assert self._pool is not None
         try:
             return self._pool.submit(_answer, method, arguments).result(within_s)
         except TimeoutError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from .adapters import AGAINST, OURS
 from .problems import GROUPS
 from .report import comparison, first_of_ours, lines_of, note, picture, table, title, without
 from .results_files import Record, Run, runs
+
+prose: Final = functools.partial(textwrap.fill, width=120, break_long_words=False, break_on_hyphens=False)
 
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
 PICTURE: Final = DOCUMENT.parent / "performance" / "cpu-times.svg"
@@ -72,16 +75,16 @@ def cpu(found: Sequence[Run]) -> Iterator[str]:
         shown = run.select(group="cpu", dtype=dtype, threads=threads)
         name = f"{dtype}, {threads} thread{'' if threads == 1 else 's'}"
         if number:
-            yield _folded(name, comparison(shown, 1e3))
+            yield f"<details>\n<summary>{name}</summary>\n\n{comparison(shown, 1e3)}\n\n</details>"
             continue
         medians = [statistics.median(ratios_of(shown, ours, "torch-cpu", which)) for which in ("infer", "step")]
         over = "{:.2f} for a forward, and {:.2f} for a training step".format(*medians)
-        yield _prose(f"**On a CPU, our time divided by torch's is {over} (medians of the problems below).**")
+        yield prose(f"**On a CPU, our time divided by torch's is {over} (medians of the problems below).**")
         yield "![times of ours and of torch, per problem](performance/cpu-times.svg)"
         yield f"## CPU: {name}"
-        yield _prose(CPU_TEXT.format(ours=title(ours)))
+        yield prose(CPU_TEXT.format(ours=title(ours)))
         yield comparison(shown, 1e3)
-    yield from (without(rows), _prose(CPU_HOW), where(run))
+    yield from (without(rows), prose(CPU_HOW), where(run))
 
 
 def step(found: Sequence[Run]) -> Iterator[str]:
@@ -139,11 +142,3 @@ def write() -> None:
         rows = run.select(group="cpu", dtype=SINGLE[0], threads=SINGLE[1])
         picture([row for row in rows if row["competitor"] in (*OURS["cpu"], AGAINST["cpu"][0])], PICTURE)
     write_atomically(DOCUMENT, document(found).encode())
-
-
-def _prose(words: str) -> str:
-    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False)
-
-
-def _folded(summary: str, body: str) -> str:
-    return f"<details>\n<summary>{summary}</summary>\n\n{body}\n\n</details>"

@@ -170,12 +170,9 @@ class Group:
             problems += [p.replace(tag=tag.strip(), **marks) for p in parse(text)]
         return cls(name, entry["why"], entry["source"], tuple(problems), entry.get("goals", {}))
 
-    def rows(self) -> Iterator[Row]:
-        """Every row: problem by problem, in each type and each pass."""
-        return rows_of_problems(self.name, self.problems)
-
 
 def rows_of_problems(group: str, problems: Iterable[Problem], caches: str = "warm") -> Iterator[Row]:
+    """Yield every row: problem by problem, in each type and each pass."""
     for problem in problems:
         for dtype, which in itertools.product(problem.dtypes, problem.passes):
             yield Row(group, problem, which, dtype, caches)
@@ -194,4 +191,4 @@ def named(name: str) -> list[Problem]:
 
 def rows_of(groups: Iterable[str], keep: Callable[[Row], bool] = lambda _: True) -> list[Row]:
     """List the rows of groups, in their order."""
-    return [row for group in groups for row in GROUPS[group].rows() if keep(row)]
+    return [row for group in groups for row in rows_of_problems(group, GROUPS[group].problems) if keep(row)]

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from pycudnnrnn._files import write_atomically
 
-from .adapters import COMPETITORS, OURS, STEPS
+from .adapters import OURS, STEPS
 from .results_files import Record, Run
 
 TITLES: Final = {
@@ -28,8 +28,6 @@ TITLES: Final = {
     "torch-cpu": "torch", "jax-cpu": "JAX",
 }  # fmt: skip
 """Column headings; other competitors keep their names."""
-
-HOST_TIMED: Final = "(h)"
 
 NUMBER: Final = re.compile(r"(\*\*)?\d").match
 
@@ -109,15 +107,12 @@ def title(name: str) -> str:
     return TITLES.get(first, first) + mark + copy
 
 
-def key_of(row: Record) -> tuple[Any, ...]:
-    return row["problem"], row["pass"], row["dtype"], row["threads"] or "", row["caches"]
-
-
 def lines_of(rows: Iterable[Record]) -> list[Line]:
     """Group rows that are compared with each other, in their order."""
     lines: dict[Any, dict[str, Record]] = {}
     for row in rows:
-        lines.setdefault(key_of(row), {})[label(row)] = row
+        key = row["problem"], row["pass"], row["dtype"], row["threads"] or "", row["caches"]
+        lines.setdefault(key, {})[label(row)] = row
     return [Line(key, line) for key, line in lines.items()]
 
 
@@ -174,8 +169,7 @@ def time_of(row: Record | None, unit: float = 1.0) -> str:
     if row is None or not timed(row):
         return "-" if row is None else str(row["status"]).replace("_", " ")
     value, spread = row["median_us"] / unit, row.get("spread")
-    on_gpu = getattr(COMPETITORS.get(row["competitor"]), "device", "") == "cuda"
-    mark = f" {HOST_TIMED}" if on_gpu and row.get("clock") == "host" else ""
+    mark = " (h)" if row.get("clock") == "host" and row["threads"] is None else ""
     return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + ("" if spread is None else f" ±{spread:.0%}") + mark
 
 

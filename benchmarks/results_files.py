@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,10 +15,7 @@ from .problems import Problem
 
 FOLDER: Final = Path(__file__).parent / "results"
 
-KEYS: Final = (
-    "group", "problem", "competitor", "copy", "pass", "dtype", "threads", "caches", "status", "reason", "median_us",
-    "spread",
-)  # fmt: skip
+KEYS: Final = "group problem competitor copy pass dtype threads caches status reason median_us spread"
 """What every row has. A status is "ok", "not_run" or "failed"; a reason says why one is not "ok". Copies of a
 competitor have the numbers 1, 2 and so on: they show what is noise."""
 
@@ -48,11 +44,11 @@ class Run:
 
 def record(*, which: str, **fields: Any) -> Record:
     """Return a row of a report."""
-    return dict.fromkeys(KEYS) | {"copy": 1, "caches": "warm", "pass": which} | fields
+    return dict.fromkeys(KEYS.split()) | {"copy": 1, "caches": "warm", "pass": which} | fields
 
 
 def place(out: Path, environment: Record) -> Path:
-    """Return the new file that `out` means: itself, or in a folder one by machine, time and commit.
+    """Return the new file that `out` means: itself, or in a folder one by machine, second and commit.
 
     Raises:
         FileExistsError: `out` is a file that exists.
@@ -61,13 +57,8 @@ def place(out: Path, environment: Record) -> Path:
         if out.exists():
             raise FileExistsError(f"{out} exists, and results are never overwritten: name another file, or a folder")
         return out
-    time = environment["date"][:19].replace("T", "-").replace(":", "")
-    name = f"{environment['commit']}{'-dirty' if environment['dirty'] else ''}.jsonl"
-    folder = out / machine_folder(environment)
-    files = (
-        folder / f"{time}{number}-{name}" for number in itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
-    )
-    return next(file for file in files if not file.exists())
+    time, dirty = environment["date"][:19].replace("T", "-").replace(":", ""), environment["dirty"]
+    return out / machine_folder(environment) / f"{time}-{environment['commit']}{'-dirty' if dirty else ''}.jsonl"
 
 
 def write(path: Path, environment: Record, rows: Iterable[Record]) -> None:

@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
@@ -26,9 +26,6 @@ from .hosts import Failed, Host, Local, Remote
 from .problems import Problem, Row
 from .results_files import SIZES, Record, json_line, place, record, write
 from .timing import Sample, summary
-
-COMPILES: Final = ("compiled",)
-"""Whose kernels are compiled before a run's clock starts, once for all processes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +176,7 @@ def run(
 def compile_kernels(parts: Sequence[Part]) -> None:
     """Let one process compile what all of them load from its cache: a tiny problem of each cell, pass and dtype."""
     kinds = {(r.problem.cell, r.which, r.dtype): r for part in parts for r in part.rows}
-    host = next((who.host for part in parts for who in part.hosts if who.name in COMPILES), None)
+    host = next((who.host for part in parts for who in part.hosts if who.name == "compiled"), None)
     for row in kinds.values() if host is not None else ():
         tiny = row.problem.replace(T=8, B=8, I=16, U=16, L=1, D=1, P=None, lengths="full", carried=False)
         with contextlib.suppress(Failed, NotRun):  # its rows will say so

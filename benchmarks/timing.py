@@ -86,13 +86,6 @@ def warm_up(call: Call, clock: Clock, calls: int = WARM_UP, before: Call | None 
     clock.synchronize()
 
 
-def spin(call: Call, clock: Clock, seconds: float, before: Call | None = None) -> None:
-    """Keep a device at work for so long, a few calls at a time."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        warm_up(call, clock, before=before)
-
-
 def host_sample(call: Call, clock: Clock, seconds: float, least: int = 3, before: Call | None = None) -> Sample:
     """Time single calls, each until it is done, for so long, and at least so many; `before` each one, untimed."""
     times: list[float] = []

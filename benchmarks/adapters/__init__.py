@@ -12,6 +12,7 @@ import importlib.util
 import re
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ import numpy as np
 
 from ..data import Array, Data
 from ..problems import Problem
-from ..timing import SPIN_S, WARM_UP, Clock, HostClock, Sample, event_sample, host_sample, spin, warm_up
+from ..timing import SPIN_S, WARM_UP, Clock, HostClock, Sample, event_sample, host_sample, warm_up
 
 FLUSH_NBYTES: Final = 1 << 28
 """More than the caches of a processor or a GPU hold."""
@@ -71,8 +72,9 @@ class Prepared:
 
     def spin(self) -> None:
         """Bring a GPU's clocks up, just before a row's first sample."""
-        if self.on_gpu:
-            spin(self.call, self.clock, SPIN_S, self.before)
+        end = time.perf_counter() + SPIN_S
+        while self.on_gpu and time.perf_counter() < end:
+            self.warm_up()
 
     def sample(self, seconds: float) -> Sample:
         """Time one round."""
@@ -96,16 +98,13 @@ class Competitor:
 
     def prepare(self, problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
         if self.module.endswith(".py"):
-            prepared: Prepared = getattr(_file(self.module), self.option)(problem, which, dtype, data)
-        else:
-            prepared = _module(self.module).prepare(problem, which, dtype, data, self.option)
-        return prepared
+            return getattr(_file(self.module), self.option)(problem, which, dtype, data)
+        return _module(self.module).prepare(problem, which, dtype, data, self.option)
 
     def versions(self) -> dict[str, Any]:
         """What has to be said beside the figures: versions, and which libcudnn."""
         module = _file(self.module) if self.module.endswith(".py") else _module(self.module)
-        versions: dict[str, Any] = getattr(module, "versions", dict)()
-        return versions
+        return getattr(module, "versions", dict)()
 
 
 def _module(name: str) -> Any:
@@ -148,8 +147,8 @@ COMPETITORS: Final = {
     for competitor in (
         Competitor("compiled", "numpy_engine", "cpu", "numba", "ours on the CPU, with compiled kernels"),
         Competitor("numpy", "numpy_engine", "cpu", "numpy", "ours on the CPU, with NumPy's kernels"),
-        Competitor("plan-cpu", "steps_cpu", "cpu", "plan", "ours on the CPU: a prepared plan with held weights"),
-        Competitor("stream-cpu", "steps_cpu", "cpu", "stream", "ours on the CPU: a stream"),
+        Competitor("plan-cpu", "numpy_engine", "cpu", "plan", "ours on the CPU: a prepared plan with held weights"),
+        Competitor("stream-cpu", "numpy_engine", "cpu", "stream", "ours on the CPU: a stream"),
         Competitor("torch-cpu", "torch_eager", "cpu", "cpu", "torch's modules on the CPU"),
         Competitor("torch-ours-cpu", "torch_eager", "cpu", "cpu ours", "ours as torch's modules"),
         Competitor("jax-cpu", "jax_any", "cpu", "cpu scan", "jit of lax.scan"),

@@ -1,4 +1,4 @@
-"""Ours on the CPU, with the kernels that the option names: NumPy's, or those that numba compiles."""
+"""Ours on the CPU: an op with NumPy's kernels or those that numba compiles, a prepared plan, a stream."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Device:
     """The way to and from a device, and its clock: here the host's."""
 
     name = "cpu"
+    flush: Any = None
 
     def put(self, array: Array) -> Any:
         return array
@@ -49,10 +50,6 @@ class Device:
         dw = flat(*to_canonical(self.get(d_params), op.layout(self.name), copy=False))
         return gradients_of(which, self.get(y), self.get(dx), dw)
 
-    def flush(self) -> Any:
-        """Return what empties the device's caches; None: whoever times does it."""
-        return None
-
 
 def versions() -> dict[str, Any]:
     versions = {"numpy": np.__version__, "pycudnnrnn": pycudnnrnn.__version__}
@@ -64,6 +61,8 @@ def versions() -> dict[str, Any]:
 def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
     if dtype == "tf32":
         raise NotRun("TF32 is a mode of GPUs")
+    if option in ("plan", "stream"):
+        return repeated(problem, which, dtype, data, option)
     os.environ.setdefault(VARIABLE, option)  # read once a process, when it first runs an RNN
     try:
         kernels = kernels_in_use().kernels
@@ -104,20 +103,43 @@ def eager(problem: Problem, which: str, data: Data, op: Any, device: Device) -> 
         grads = fwd.backward(dy)
         return device.gradients(which, op, fwd.output, grads.input, grads.params)
 
-    calls: dict[str, Any] = {
-        "train": train,
-        "step": lambda: train().backward(dy),
-        "backward-data": lambda: fwd.backward_data(dy),
-        "backward-weights": lambda: fwd.backward_weights(None),
-    }
+    calls: dict[str, Any] = {"train": train, "step": lambda: train().backward(dy)}
+    calls["backward-data"] = lambda: fwd.backward_data(dy)
+    calls["backward-weights"] = lambda: fwd.backward_weights(None)
     call = carrying(problem, which, x, infer, calls)
     memory = op.memory(problem.T, problem.B, which != "infer", sequence_lengths=data.lengths, device=device.name)
-    return Prepared(
-        call,
-        results,
-        device.clock(),
-        launches(problem, which),
-        {"predicted_nbytes": memory.total_nbytes},
-        before=before if which.startswith("backward") else None,
-        flush=device.flush(),
-    )
+    prepared = Prepared(call, results, device.clock(), launches(problem, which), flush=device.flush)
+    prepared.figures["predicted_nbytes"] = memory.total_nbytes
+    prepared.before = before if which.startswith("backward") else None
+    return prepared
+
+
+def repeated(problem: Problem, which: str, dtype: str, data: Data, option: str) -> Prepared:
+    """Make calls that are repeated: a prepared plan on arrays that stay the same, or a stream."""
+    if which != "infer" or data.lengths is not None:
+        raise NotRun("written for forwards of equal lengths")
+    spec, device = spec_of(problem, dtype), Device()
+    data, op = data.cast(spec.dtype.numpy), ops.from_spec(spec)
+    x, params = data.x, device.params(op, data)
+    if option == "stream":
+        stream, step = op.stream(params), x[0] if len(x) == 1 else x
+
+        def fresh() -> dict[str, Array]:
+            another = op.stream(params)
+            return device.outputs(another(x), *another.states)
+
+        return Prepared(lambda: stream(step), fresh)
+    plan, states = op.prepare(problem.T, problem.B), (spec.num_pseudo_layers, problem.B)
+    y = np.empty((problem.T, problem.B, spec.output_size), spec.dtype.numpy)
+    hx, hy = (np.zeros((*states, spec.state_size), spec.dtype.numpy) for _ in range(2))
+    cx, cy = (np.zeros((*states, spec.num_units), spec.dtype.numpy) if spec.has_cell_state else None for _ in range(2))
+    plan.hold(params)
+
+    def call() -> None:
+        plan.forward(params, x, hx, cx, y, hy, cy)
+
+    def results() -> dict[str, Array]:
+        call()
+        return device.outputs(y, hy, cy)
+
+    return Prepared(call, results)

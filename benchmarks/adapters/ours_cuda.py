@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,13 @@ class Cuda(Device):
             self.engine: Any = engine_for("cuda")
         except (EngineError, ImportError) as error:
             raise NotRun(str(error).partition("\n")[0]) from error
+        self._memory: Any = None
 
     def put(self, array: Array) -> Any:
         return self.engine.xp.asarray(array)
 
     def get(self, array: Any) -> Array:
-        host: Array = self.engine.xp.asnumpy(array)
-        return host
+        return self.engine.xp.asnumpy(array)
 
     def copy(self, target: Any, values: Any) -> None:
         target[...] = values
@@ -50,9 +51,11 @@ class Cuda(Device):
     def clock(self) -> Clock:
         return EventClock.of_cupy(self.engine.xp.cuda)
 
-    def flush(self) -> Any:
-        memory = self.engine.xp.zeros(FLUSH_NBYTES, np.uint8)
-        return lambda: memory.fill(1)
+    def flush(self) -> None:
+        """Write over more memory than caches hold."""
+        if self._memory is None:
+            self._memory = self.engine.xp.zeros(FLUSH_NBYTES, np.uint8)
+        self._memory.fill(1)
 
     def facts(self) -> dict[str, Any]:
         """What CUDA says of itself and of the device."""
@@ -74,9 +77,7 @@ def versions() -> dict[str, Any]:
     cuda = Cuda()
     library = cuda.engine.library
     return own_versions() | {
-        "cupy": cuda.engine.xp.__version__,
-        "cudnn": version_text(library.version),
-        "cudnn_path": str(library.path),
+        "cupy": cuda.engine.xp.__version__, "cudnn": version_text(library.version), "cudnn_path": str(library.path),
         "cudnn_found_via": library.found_via,
     } | cuda.facts()  # fmt: skip
 
@@ -153,21 +154,18 @@ def on_plan(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda, optio
         plan.forward(params, x, *(before or (None, None)), y, *after, reserve)
         return y, *after
 
-    def backward_data() -> None:
-        plan.backward_data(params, y, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
-
-    def backward_weights() -> None:
-        plan.backward_weights(x, None, y, d_params, reserve)
+    data_pass = functools.partial(plan.backward_data, params, y, dy, None, dhy, dhx, None, dcy, dcx, dx, reserve)
+    weights_pass = functools.partial(plan.backward_weights, x, None, y, d_params, reserve)
 
     def before() -> None:  # a backward uses up what its forward left
         infer(x)
         if which == "backward-weights":
-            backward_data()
+            data_pass()
 
     def step() -> None:
         infer(x)
-        backward_data()
-        backward_weights()
+        data_pass()
+        weights_pass()
 
     def results() -> dict[str, Array]:
         if which in ("infer", "train"):
@@ -175,21 +173,11 @@ def on_plan(problem: Problem, which: str, data: Data, op: Any, cuda: Cuda, optio
         step()
         return cuda.gradients(which, op, y, dx, d_params)
 
-    calls = {
-        "train": lambda: infer(x),
-        "step": step,
-        "backward-data": backward_data,
-        "backward-weights": backward_weights,
-    }
-    return Prepared(
-        carrying(problem, which, x, infer, calls),
-        results,
-        cuda.clock(),
-        launches(problem, which),
-        figures,
-        before=before if which.startswith("backward") else None,
-        flush=cuda.flush(),
-    )
+    calls = {"train": lambda: infer(x), "step": step, "backward-data": data_pass, "backward-weights": weights_pass}
+    call = carrying(problem, which, x, infer, calls)
+    prepared = Prepared(call, results, cuda.clock(), launches(problem, which), figures, flush=cuda.flush)
+    prepared.before = before if which.startswith("backward") else None
+    return prepared
 
 
 def _graph(graph: Any, which: str, op: Any, x: Any, dy: Any, cuda: Cuda, figures: dict[str, Any]) -> Prepared:
@@ -203,4 +191,4 @@ def _graph(graph: Any, which: str, op: Any, x: Any, dy: Any, cuda: Cuda, figures
             return cuda.outputs(graph.y, graph.hy, graph.cy)
         return cuda.gradients(which, op, graph.y, graph.dx, graph.d_params)
 
-    return Prepared(graph.replay, results, cuda.clock(), 1, figures, flush=cuda.flush())
+    return Prepared(graph.replay, results, cuda.clock(), 1, figures, flush=cuda.flush)

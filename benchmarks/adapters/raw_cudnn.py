@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -50,13 +51,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         if engine_for("cuda").layout(spec) != arithmetic_layout(spec):
             raise NotRun("cuDNN has another layout of the weights here than the program's data")
         found = _read(Path(folder), spec, problem, which)
-    return RawPrepared(
-        lambda: None,
-        lambda: found,
-        figures=figures | {"algo": str(spec.algo), "math_type": str(spec.math_type), "clock": "events"},
-        on_gpu=True,
-        server=server,
-    )
+    figures |= {"algo": str(spec.algo), "math_type": str(spec.math_type), "clock": "events"}
+    return RawPrepared(lambda: None, lambda: found, figures=figures, on_gpu=True, server=server)
 
 
 @dataclasses.dataclass
@@ -81,9 +77,8 @@ def _options(spec: Any, problem: Problem, which: str, option: str, data: Data) -
         f"--pass {which}",
     ]
     words += [f"--proj {problem.P}"] if problem.P else []
-    words += ["--skip"] if problem.input == "skip" else []
-    words += ["--carried"] if problem.carried else []
-    words += ["--graph"] if option == "graph" else []
+    flags = {"--skip": problem.input == "skip", "--carried": problem.carried, "--graph": option == "graph"}
+    words += [flag for flag, on in flags.items() if on]
     words += [f"--lengths {','.join(map(str, data.lengths))}"] if data.lengths is not None else []
     return " ".join(words)
 
@@ -109,21 +104,15 @@ def _read(folder: Path, spec: Any, problem: Problem, which: str) -> dict[str, Ar
     return gradients_of(which, y, read("dx", problem.T, problem.B, problem.I), dw)
 
 
-def _nvrtc_folders() -> list[str]:
-    """Where NVRTC is, which cuDNN opens by name for its dynamic algorithm; nowhere, if it is not found."""
-    try:
-        from cuda import pathfinder
-
-        return [str(Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path).parent)]
-    except (ImportError, RuntimeError):
-        return []
-
-
 class Server:
     """The program, waiting for lines."""
 
     def __init__(self, path: Path) -> None:
-        folders = [*_nvrtc_folders(), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        folders = [*filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        with contextlib.suppress(ImportError, RuntimeError):  # cuDNN opens NVRTC by name for its dynamic algorithm
+            from cuda import pathfinder
+
+            folders.insert(0, str(Path(pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path).parent))
         environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(folders)}
         self._process = subprocess.Popen(
             [path, "--serve"], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -137,8 +126,6 @@ class Server:
             NotRun: cuDNN has no such RNN, or there is no GPU.
             RuntimeError: anything else that went wrong there.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(line + "\n")
         answer = self._process.stdout.readline()
         if not answer:

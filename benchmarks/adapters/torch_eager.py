@@ -59,7 +59,8 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
         return results_of(host(y), *map(host, states if problem.cell == "lstm" else [states]))
 
     call = carrying(problem, which, x, infer, {"train": train, "step": step})
-    prepared = Prepared(call, results, own.clock(), launches(problem, which), flush=own.flush())
+    prepared = Prepared(call, results, own.clock(), launches(problem, which))
+    prepared.flush = own.flush if device == "cuda" else None
     if ours and device == "cuda":
         prepared.call()
         algorithms = load("pycudnnrnn.interop._torch_cudnn").algorithms()
@@ -70,9 +71,7 @@ def prepare(problem: Problem, which: str, dtype: str, data: Data, option: str) -
 def graphed(problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
     """Capture a forward, or a whole training step, in a CUDA graph; a call replays it."""
     if problem.lengths != "full" or which not in ("infer", "step"):
-        raise NotRun(
-            "a PackedSequence is made on the host" if which in ("infer", "step") else f"{which}: it has a whole step"
-        )
+        raise NotRun("a graph has a whole pass of a full batch: a PackedSequence is made on the host")
     own = Torch(problem, dtype, "cuda")
     torch = own.torch
     module = own.module(problem, data).train(which == "step")
@@ -85,10 +84,6 @@ def graphed(problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
     def forward() -> Any:
         return module(x, states if problem.cell == "lstm" else states[0])
 
-    def carry(left: Any) -> None:
-        for state, new in zip(states, left if problem.cell == "lstm" else (left,), strict=True):
-            state.copy_(new)
-
     def once() -> Any:
         if which == "step":
             y, left = forward()
@@ -96,7 +91,8 @@ def graphed(problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
         with torch.no_grad():
             y, left = forward()
             if problem.carried:
-                carry(left)
+                for state, new in zip(states, left if problem.cell == "lstm" else (left,), strict=True):
+                    state.copy_(new)
             return y, left, None
 
     side = torch.cuda.Stream()
@@ -119,7 +115,7 @@ def graphed(problem: Problem, which: str, dtype: str, data: Data) -> Prepared:
             return {"y": host(y), "dx": host(gradients[0]), "dw": parameter_gradients(module, problem)}
         return results_of(host(y), *map(host, left if problem.cell == "lstm" else [left]))
 
-    return Prepared(graph.replay, results, own.clock(), flush=own.flush())
+    return Prepared(graph.replay, results, own.clock(), flush=own.flush)
 
 
 class Torch:
@@ -145,12 +141,9 @@ class Torch:
     def clock(self) -> Clock:
         return EventClock.of_torch(self.torch.cuda) if self.device == "cuda" else HostClock()
 
-    def flush(self) -> Any:
-        """Return what empties a GPU's cache."""
-        if self.device == "cpu":
-            return None
-        memory = self.torch.zeros(FLUSH_NBYTES, dtype=self.torch.uint8, device=self.device)
-        return memory.zero_
+    def flush(self) -> None:
+        """Write over more memory than a GPU's caches hold."""
+        self.torch.zeros(FLUSH_NBYTES, dtype=self.torch.uint8, device=self.device)
 
     def put(self, array: Array) -> Any:
         return self.torch.tensor(array, dtype=self.dtype, device=self.device)  # a copy: what is drawn is read-only
@@ -180,5 +173,4 @@ def parameter_gradients(module: Any, problem: Problem) -> Array:
 
 
 def host(tensor: Any) -> Array:
-    array: Array = tensor.detach().double().cpu().numpy()
-    return array
+    return tensor.detach().double().cpu().numpy()

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import environment
 from benchmarks.adapters import COMPETITORS, NotRun
 from benchmarks.hosts import Failed, Remote
-from benchmarks.problems import GROUPS, rows_of
+from benchmarks.problems import rows_of
 from benchmarks.results_files import load, place
 from benchmarks.runner import Asked, Part, Results, Settings, hosts_for, run
 from tests.benchmarks.rows import Fake, local, smoke
@@ -79,7 +79,7 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    host, asked = Fake("a"), list(GROUPS["smoke"].rows())
+    host, asked = Fake("a"), rows_of(["smoke"])
     results = Results(tmp_path / "out.jsonl", {"versions": {}})
     if when != "advance":
         monkeypatch.setattr(host, when, interrupt)
@@ -154,11 +154,10 @@ def test_a_row_says_what_was_run_and_what_it_is_worth():
 
 def test_results_are_never_overwritten(tmp_path):
     described = {"date": "2027-01-02T03:04:05+00:00", "commit": "abc", "dirty": False, "gpu": [], "versions": {}}
-    for number in range(3):
-        path = place(tmp_path, described)
-        Results(path, described | {"number": number})
-    names = sorted(path.name for path in tmp_path.rglob("*.jsonl"))
-    assert names == ["2027-01-02-030405-2-abc.jsonl", "2027-01-02-030405-3-abc.jsonl", "2027-01-02-030405-abc.jsonl"]
+    path = place(tmp_path, described)
+    assert path == tmp_path / "cpu" / "2027-01-02-030405-abc.jsonl"
+    assert place(tmp_path, described | {"date": "2027-01-02T03:04:06+00:00"}) != path
+    Results(path, described)
     with pytest.raises(FileExistsError):
         Results(path, described)
     with pytest.raises(FileExistsError, match="never overwritten"):

@@ -39,7 +39,7 @@ def host_cuda(device):
             return HostClock()
 
         def flush(self):
-            return lambda: None
+            """Leave the caches as they are."""
 
         def facts(self):
             return {}
