@@ -29,8 +29,7 @@ class CudnnRunner:
 
     @property
     def states_nbytes(self) -> int:
-        nbytes: int = self.engine.dropout_states_nbytes()
-        return nbytes
+        return int(self.engine.dropout_states_nbytes())
 
     def states_from(self, seed: int) -> Any:
         return in_place(_Seeding(self, seed), {}, {"states": scratch(self.states_nbytes)})["states"]

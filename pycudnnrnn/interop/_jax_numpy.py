@@ -65,8 +65,6 @@ class NumpyRunner:
         schedule = call.schedule_of(arrays["lengths"]) if "lengths" in arrays else call.schedule
         state = None if run.is_backward else _dropout_state(call, arrays)
         plan = self._plan(call, schedule, state, keep=run.training)
-        if "reserve" in arrays:
-            arrays["reserve"] = arrays["reserve"][: plan.reserve_nbytes]
         for which in (BACKWARD_DATA, BACKWARD_WEIGHTS) if run.is_backward else (FORWARD,):
             if which is not BACKWARD_WEIGHTS or "d_params" in arrays:
                 plan.bind(which, arrays, ())()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.interop._torch_weights import KNOWN_MAX, engine_on, places_of, spec_of
-from pycudnnrnn.passes import UPSTREAM, shapes
+from pycudnnrnn.passes import RESULTS, UPSTREAM, shapes
 from pycudnnrnn.schedule import Schedule
 
 
@@ -38,15 +38,15 @@ class Arguments:
 
     def empty_results(self) -> list[Any]:
         """Return tensors for y, for hy and for cy, which is empty if the cell has none."""
-        x, spec, B = self.x, self.spec, self.size[1]
-        L, U = spec.num_pseudo_layers, spec.num_units
-        y, hy = x.new_empty((*x.shape[:-1], spec.output_size)), x.new_empty((L, B, spec.num_proj or U))
-        return [y, hy, x.new_empty((L, B, U) if spec.has_cell_state else 0)]
+        return [self.x.new_empty(shape) for shape in self._shapes(RESULTS)]
 
-    def upstream(self, *given: Any) -> list[Any]:
+    def upstream(self, *gradients: Any) -> list[Any]:
         """Return the gradients of y, hy and cy, zeros for those that are None."""
-        found = shapes(self.spec, self.x.shape[:-1], self.size[1])
-        return [self.x.new_zeros(found[n] or 0) if g is None else g for n, g in zip(UPSTREAM, given, strict=True)]
+        pairs = zip(self._shapes(UPSTREAM), gradients, strict=True)
+        return [self.x.new_zeros(shape) if gradient is None else gradient for shape, gradient in pairs]
+
+    def _shapes(self, names: Iterable[str]) -> list[Any]:
+        return [shape or 0 for shape in map(shapes(self.spec, self.x.shape[:-1], self.size[1]).get, names)]
 
     def empty_gradients(self, *, params_too: bool) -> list[Any]:
         """Return tensors for the gradients of x, hx, cx and params; empty for those not given or not requested."""

@@ -14,14 +14,13 @@ from typing import Any, Final
 
 import torch
 
-from pycudnnrnn import passes
+from pycudnnrnn import _locks, passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.stream_states import Masks
 from pycudnnrnn.errors import CudnnError, LayoutError
 from pycudnnrnn.interop import _torch_rules as rules
 from pycudnnrnn.interop._torch_call import Arguments, new_algo
-from pycudnnrnn.interop._torch_chains import chain_on
 from pycudnnrnn.interop._torch_weights import Params
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import TIME_MAX, Algorithm
@@ -34,6 +33,17 @@ REFUSED: Final = ("BAD_PARAM", "NOT_SUPPORTED")
 
 _precision: Any = torch.backends.cudnn.rnn
 """The object with the user's choice of TF32 for RNNs. Looking it up at each call takes four times as long."""
+
+FAR: Final = 2**48
+"""The amount that a generator's offset is moved by: more than is ever drawn, and a multiple of 4, as torch requires."""
+
+_chains: Final[dict[int, tuple[int, int]]] = {}
+"""By device: the seed of its generator, and the number of its latest chain."""
+
+_lock: Final = _locks.lock()
+
+_task: Final = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: SLF001
+"""Returns the number of this thread's present backward, or -1. `torch.utils.checkpoint` uses it, too."""
 
 
 class Batch:
@@ -51,46 +61,44 @@ class Batch:
         self.reserve_nbytes: int = self._native.reserve_nbytes
         self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
 
-    def _checked(self, call: Arguments, **others: Any) -> dict[passes.Name, tuple[int, ...]]:
-        """Return the shapes of a call's tensors, and check that they fit their slots and the input.
+    def _check(self, call: Arguments, **others: Any) -> None:
+        """Check that a call's tensors fit their slots and the input.
 
         Raises:
             TorchArgumentError: another shape, dtype or device.
         """
-        x, wanted = call.x, self._shapes
+        x, shapes = call.x, self._shapes
         if self._schedule.packed:  # as many rows as this call's lengths have steps
-            wanted = wanted | {name: (len(x), wanted[name][-1]) for name in ("x", "y", "dy")}
+            shapes = shapes | {name: (len(x), shapes[name][-1]) for name in ("x", "y", "dy")}
         for name, tensor in ({"x": x, "hx": call.hx, "cx": call.cx} | others).items():
             dtype = torch.uint8 if name == "reserve" else x.dtype
-            if tensor is not None and (tensor.shape, tensor.dtype, tensor.device) != (wanted[name], dtype, x.device):
+            if tensor is not None and (tensor.shape, tensor.dtype, tensor.device) != (shapes[name], dtype, x.device):
                 got = f"{tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
-                raise rules.TorchArgumentError(name, f"{wanted[name]} of {dtype} on {x.device}", got)
-        return wanted
+                raise rules.TorchArgumentError(name, f"{shapes[name]} of {dtype} on {x.device}", got)
 
     def forward(self, call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:
         """Return y, hy, cy, the reserve, which is empty if it is not kept, and `algo`."""
-        wanted = self._checked(call)
-        native, given = self._native, _inputs(call)
-        x = given["x"]
-        found = {name: x.new_empty(wanted[name]) for name in passes.RESULTS}
+        self._check(call)
+        native, x = self._native, call.x
+        results = call.empty_results()
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
+        tensors = _inputs(call) | dict(zip(passes.RESULTS, results, strict=True)) | spaces
         masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
-        native.forward(_stream(x.device), call.schedule, _at(params, given | found | spaces), masks=masks)
+        native.forward(_stream(x.device), call.schedule, _at(params, tensors), masks=masks)
         self.ran = True
-        y, hy, cy = found.values()
-        return y, hy, cy, spaces["reserve"] if keep else _bytes(x, 0), new_algo(standard=self.standard)
+        return *results, spaces["reserve"] if keep else _bytes(x, 0), new_algo(standard=self.standard)
 
     def backward(
         self, call: Arguments, params: Params, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]
     ) -> None:
         """Write the gradients of x, hx, cx and params, from a copy of the reserve."""
         others = {"y": y, **dict(zip(passes.UPSTREAM, upstream, strict=True))}
-        self._checked(call, reserve=reserve, **others)
-        native, given = self._native, _inputs(call)
-        given |= {name: _aligned(tensor) for name, tensor in others.items()}
-        given |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, native.workspace_nbytes)}
-        results = dict(zip((*passes.GRADIENTS, "d_params"), gradients, strict=True))
-        native.backward(_stream(call.x.device), call.schedule, _at(params, given | results))
+        self._check(call, reserve=reserve, **others)
+        native = self._native
+        tensors = _inputs(call) | {name: _aligned(tensor) for name, tensor in others.items()}
+        tensors |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, native.workspace_nbytes)}
+        tensors |= zip((*passes.GRADIENTS, "d_params"), gradients, strict=True)
+        native.backward(_stream(call.x.device), call.schedule, _at(params, tensors))
 
 
 def _as_torch(
@@ -102,14 +110,14 @@ def _as_torch(
         CudnnError: cuDNN does not report an algorithm's layout of params.
         LayoutError: an algorithm's layout is not that of the module's parameter.
     """
-    own, gpu, packed = call.spec, _gpu(call.x.device), call.batch_sizes is not None
-    spec = own.replace(math_type=rules.math_type(own.dtype, gpu, tf32=tf32))
+    gpu, packed = _gpu(call.x.device), call.batch_sizes is not None
+    spec = call.spec.replace(math_type=rules.math_type(call.spec.dtype, gpu, tf32=tf32))
     algo, backward_algo = (
         Algorithm.STANDARD if standard else rules.algorithm(spec, like.T, like.B, gpu, packed=packed, backward=backward)
         for backward in (False, True)
     )
     for each in (algo, backward_algo):
-        if engine.layout(spec.replace(algo=each)) != engine.layout(own):
+        if engine.layout(spec.replace(algo=each)) != engine.layout(call.spec):
             words = f"algo {str(each)!r} and math_type {str(spec.math_type)!r}"
             raise LayoutError(f"cuDNN lays params out in another way for {words} than the module's are")
     return passes.CallConfig(spec.replace(algo=algo), like, training, backward_algo=backward_algo if training else None)
@@ -208,10 +216,37 @@ def _at(params: Params, tensors: dict[str, Any]) -> dict[str, int | None]:
 
 def _stream(device: Any) -> int:
     """Return torch's current stream on a device, by its address."""
-    address: int = torch.cuda.current_stream(device).cuda_stream
-    return address
+    return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 def _gpu(device: Any) -> rules.Gpu:
-    found = torch.cuda.get_device_properties(device)
-    return rules.Gpu(found.major, found.minor, found.multi_processor_count)
+    properties = torch.cuda.get_device_properties(device)
+    return rules.Gpu(properties.major, properties.minor, properties.multi_processor_count)
+
+
+def chain_on(device: Any) -> int | None:
+    """Return the dropout chain of a forward that is about to run, see `StreamStates`; None in a backward.
+
+    A backward can only repeat a forward. A chain lasts until torch's generator of the device is set.
+    `torch.manual_seed` moves its offset back to 0, and leaves no other trace. So a chain's first forward moves the
+    offset far ahead, always by the same amount. The numbers that torch itself draws on the device after that are
+    different ones, and the same in each run. Later forwards do not touch the generator, since torch's own RNNs seed
+    their dropout again whenever its offset was set.
+    """
+    generator = _generator(device)
+    with _lock:
+        seed: int = generator.initial_seed()
+        offset: int = generator.get_offset()
+        if offset < FAR:
+            generator.set_offset(offset + FAR)
+        if _task() != -1:
+            return None
+        known, chain = _chains.get(device.index, (seed, 0))
+        if offset < FAR or seed != known:
+            chain += 1
+        _chains[device.index] = seed, chain
+        return chain
+
+
+def _generator(device: Any) -> Any:
+    return torch.cuda.default_generators[device.index]

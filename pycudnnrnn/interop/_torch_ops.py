@@ -10,7 +10,7 @@ units), and running the forward again 30 %.
 
 The dropout seed is an argument, which the caller draws from torch's generator. On the CPU masks depend only on it. On
 CUDA they depend on the forwards that ran on the stream since `torch.manual_seed`. A seed gives the same masks again as
-long as they are kept (`_torch_chains`), for activation checkpointing, which runs a forward a second time.
+long as they are kept (`_torch_cudnn.chain_on`), for activation checkpointing, which runs a forward a second time.
 """
 
 from __future__ import annotations

@@ -7,17 +7,18 @@ its gradient; and the weights are views of one buffer, as torch has them on CUDA
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from pycudnnrnn._checks import needs
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.schedule import check_lengths
+from pycudnnrnn.schedule import Schedule, check_lengths
 
 with needs("torch", "torch", "pycudnnrnn.interop.torch"):
     import torch
-    from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+    from torch.nn.utils.rnn import PackedSequence
 
     from pycudnnrnn.interop._torch_ops import DTYPES, SEEDS, differentiable
     from pycudnnrnn.interop._torch_weights import engine_on, places_of
@@ -123,8 +124,8 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
                 places_of(engine_on(str(device)), self._spec_text(), dtype).flatten(weights)
 
     def _spec_text(self) -> str:
-        sizes = f"{self.num_layers} {self.hidden_size} {self.input_size} {self.proj_size}"
-        return f"{self.mode} {sizes} {self.bias} {self.bidirectional}"
+        sizes = f"{self.num_layers:d} {self.hidden_size:d} {self.input_size:d} {self.proj_size:d}"
+        return f"{self.mode} {sizes} {self.bias} {bool(self.bidirectional)}"
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
@@ -179,30 +180,27 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         return states
 
     def _padded(self, input: Any, hx: Any, lengths: Any) -> tuple[Any, Any]:  # noqa: A002
-        """Run a padded batch as a packed one, without the sequences that have no step."""
+        """Run a padded batch as a packed one, without the sequences that have no step.
+
+        torch's functions that pack and pad do not work under `torch.func`.
+        """
         if isinstance(input, PackedSequence) or input.dim() != 3:
             raise ArgumentTypeError("input", "a padded batch, a tensor of 3 axes, if lengths are given", type(input))
-        axis = 0 if self.batch_first else 1
-        B, T = input.size(axis), input.size(1 - axis)
-        steps = _host_lengths(lengths, T, B)
-        if all(n == T for n in steps):
+        B, T = input.shape[:2] if self.batch_first else input.shape[1::-1]
+        packing = _packing(lengths, T, B, input.device, batch_first=self.batch_first)
+        if packing is None:
             return self.forward(input, hx)
+        rows, order, batch_sizes = packing
         if hx is None:
             states = [input.new_zeros(shape) for shape in self._state_shapes(B)]
         else:
             states = self._states(hx, input, B, unbatched=False)
-        running = torch.tensor([b for b, n in enumerate(steps) if n], device=input.device, dtype=torch.int64)
-        data, first = input.index_select(axis, running), [state.index_select(1, running) for state in states]
-        if len(running):
-            data = pack_padded_sequence(data, [n for n in steps if n], self.batch_first, enforce_sorted=False)
-        output, last = self.forward(data, tuple(first) if self.mode == "LSTM" else first[0])
-        if len(running):
-            output, _ = pad_packed_sequence(output, self.batch_first, total_length=T)
-        shape = list(output.shape)
-        shape[axis] = B
-        output = output.new_zeros(shape).index_copy(axis, running, output)
+        first = [state.index_select(1, order) for state in states]
+        packed = PackedSequence(input.flatten(0, 1).index_select(0, rows), batch_sizes)
+        (y, *_), last = self.forward(packed, tuple(first) if self.mode == "LSTM" else first[0])
+        output = y.new_zeros((T * B, y.size(1))).index_copy(0, rows, y).unflatten(0, input.shape[:2])
         pairs = zip(states, last if self.mode == "LSTM" else [last], strict=True)
-        states = [state.to(new.dtype).index_copy(1, running, new) for state, new in pairs]
+        states = [state.to(new.dtype).index_copy(1, order, new) for state, new in pairs]
         return output, tuple(states) if self.mode == "LSTM" else states[0]
 
 
@@ -467,11 +465,20 @@ def _num_sequences(batch_sizes: Any, order: Any | None) -> int:
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _host_lengths(lengths: Any, T: int, B: int) -> Sequence[int]:
-    """Return the number of steps of each sequence."""
+def _packing(lengths: Any, T: int, B: int, device: Any, *, batch_first: bool) -> tuple[Any, Any, Any] | None:
+    """Return the places of a padded batch's packed rows, the sequences with steps, longest first, and the batch sizes.
+
+    None if all have T steps.
+    """
     if isinstance(lengths, torch.Tensor) and lengths.device.type == "cpu":
         lengths = lengths.numpy(force=True)
-    return check_lengths(lengths, T, B, "lengths") or [T] * B
+    schedule = Schedule(T, B, check_lengths(lengths, T, B, "lengths"))
+    if schedule.lengths is None:
+        return None
+    step, sequence = schedule.rows
+    rows = torch.as_tensor(sequence * T + step if batch_first else step * B + sequence, device=device)
+    order = torch.as_tensor(schedule.order[: np.count_nonzero(schedule.lengths)], device=device)
+    return rows, order, torch.as_tensor(schedule.batch_sizes, dtype=torch.int64)
 
 
 def _is_alone(weight: Any) -> bool:

@@ -18,10 +18,12 @@ from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
-from tests.interop.pairs import TOOLS
+from tests.interop.pairs import TOOLS, TORCHS_WARNINGS, Model, make_pair, worst
+from tests.interop.training import OPTIMIZERS, train
 from tests.stand_in import shim
 from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, flat_gradient, make, on_numpy, step
 
+pytestmark = TORCHS_WARNINGS
 BATCHES = ([5, 4, 1], [5, 2, 2], [5, 5, 3], [5, 4, 1], [5, 5, 5], None, [5, 1, 1])
 
 
@@ -153,6 +155,34 @@ def test_a_tool_for_one_weight_works_as_on_the_numpy_engine(played, tool):
     found = step(module, x)
     equal(found, on_numpy(module, x))
     assert len(found[-1]) < len(step(make()[0], x)[-1]) or tool != "freeze"
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_fifty_steps_of_an_optimizer_are_those_of_torchs_module(played, optimizer):
+    theirs, mine = make_pair("LSTM", 4, 6, 2, bidirectional=True)
+    x, goal = torch.randn(5, 3, 4, dtype=torch.float64), torch.randn(5, 3, 12, dtype=torch.float64)
+    found = train(mine, optimizer, x, goal)
+    assert len(played.launches) >= 150
+    assert worst(found, train(theirs, optimizer, x, goal))[0] <= 1e-9
+
+
+EXPORTS = {
+    "export": lambda module, x, _: torch.export.export(module, (x,)).module(),
+    "trace": lambda module, x, _: torch.jit.trace(module, x, check_trace=False),
+    "script": lambda module, _, __: torch.jit.script(module),
+    "onnx": lambda module, x, folder: torch.onnx.export(module, (x,), folder / "m.onnx", dynamo=False),
+}
+
+
+@pytest.mark.parametrize("way", EXPORTS)
+def test_an_export_runs_nothing_in_the_library(played, tmp_path, way):
+    theirs, mine = (Model(module).eval() for module in make_pair("GRU", 4, 6, 2, dtype=torch.float32))
+    x = torch.randn(5, 3, 4)
+    played.calls.clear()
+    exported = EXPORTS[way](mine, x, tmp_path)
+    if exported is not None:
+        assert torch.allclose(exported(x), theirs(x), atol=1e-6)
+    assert not [name for name, *_ in played.calls if name in shim.PASSES]
 
 
 def test_hooks_recipes_and_lengths_act_as_on_the_numpy_engine(played):

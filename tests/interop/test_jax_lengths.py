@@ -103,6 +103,7 @@ def test_vmap_is_one_wide_call_forward_and_backward(engine_calls, jit, axes):
     rows = range(3)
     each = [(lengths[0 if axes[0] is None else k], many[0 if axes[1] is None else k]) for k in rows]
     expected = sum(jax.grad(loss)(params, n, x) for n, x in each)
+    jax.block_until_ready(expected)
     engine_calls.clear()
     found = jax.block_until_ready((jax.jit(jax.grad(total)) if jit else jax.grad(total))(params))
     assert [(name, config.schedule.B) for name, config, _ in engine_calls] == [

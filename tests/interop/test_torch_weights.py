@@ -27,6 +27,7 @@ from tests.interop.pairs import (  # noqa: E402
     make_pair,
     worst,
 )
+from tests.interop.training import OPTIMIZERS, train  # noqa: E402
 
 pytestmark = TORCHS_WARNINGS
 
@@ -213,23 +214,6 @@ def test_a_recipe_by_names_axes_or_classes_draws_what_it_draws_in_torchs_module(
     assert worst(call(mine), call(theirs))[0] <= 1e-10
 
 
-def grouped(module):
-    matrices = [weight for weight in module.parameters() if weight.ndim == 2]
-    biases = [weight for weight in module.parameters() if weight.ndim == 1]
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.5}, {"params": biases, "weight_decay": 0.0}], 0.01)
-
-
-OPTIMIZERS = {
-    **{name: lambda module, kind=kind: kind(module.parameters(), lr=0.01) for name, kind in (
-        ("SGD", torch.optim.SGD), ("Adam", torch.optim.Adam), ("Adamax", torch.optim.Adamax),
-        ("NAdam", torch.optim.NAdam), ("RAdam", torch.optim.RAdam), ("RMSprop", torch.optim.RMSprop),
-        ("Rprop", torch.optim.Rprop), ("Adagrad", torch.optim.Adagrad), ("Adadelta", torch.optim.Adadelta),
-        ("ASGD", torch.optim.ASGD),
-    )},
-    "Adafactor": lambda module: torch.optim.Adafactor(module.parameters(), lr=0.05),
-    "groups": grouped,
-    "Muon": lambda module: torch.optim.Muon([weight for weight in module.parameters() if weight.ndim == 2]),
-}  # fmt: skip
 CASES = [(None, name, [*KINDS][n % len(KINDS)]) for n, name in enumerate(OPTIMIZERS)]
 CASES += [(tool, "SGD", "LSTM") for tool in TOOLS]
 
@@ -242,15 +226,9 @@ def test_a_tool_for_one_weight_and_an_optimizer_work_as_on_torchs_module(tool, o
         torch.manual_seed(1)
         if tool:
             TOOLS[tool](module)
-        trained = OPTIMIZERS[optimizer](module)
         before = {name: weight.detach().clone() for name, weight in module.named_parameters() if weight.requires_grad}
-        for _ in range(50):
-            trained.zero_grad()
-            (module(x)[0] - goal).square().mean().backward()
-            trained.step()
-        found.append({name: weight for name, weight in module.named_parameters() if weight.requires_grad})
-        assert worst(found[-1], before)[0] > 1e-4
-        found[-1]["output"] = module(x)[0]
+        found.append(train(module, optimizer, x, goal))
+        assert worst({name: found[-1][name] for name in before}, before)[0] > 1e-4
     assert worst(found[1], found[0])[0] <= 1e-9
 
 
@@ -350,6 +328,26 @@ def test_a_padded_batch_with_lengths_is_what_packing_it_is(kind, batch_first, le
     assert not y.narrow(1 if batch_first else 0, steps, 4 - steps).any()
     for state, name in zip(final, "hc", strict=False):
         assert torch.allclose(state, expected[name], rtol=0, atol=1e-10)
+
+
+def test_lengths_work_under_func_grad_and_tell_shapes_on_meta():
+    """Torch's functions that pack and pad do neither."""
+    _, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True)
+    x = torch.randn(4, 3, 3, dtype=torch.float64)
+
+    def total(x):
+        return mine(x, lengths=[4, 0, 2])[0].square().sum()
+
+    expected = x.clone().requires_grad_()
+    total(expected).backward()
+    assert torch.allclose(torch.func.grad(total)(x), expected.grad, rtol=0, atol=1e-12)
+    y, (h, c) = mine.to("meta")(x.to("meta"), lengths=[4, 0, 2])
+    assert (y.shape, h.shape, c.shape) == ((4, 3, 10), (4, 3, 5), (4, 3, 5))
+
+
+def test_numbers_that_stand_for_booleans_and_booleans_for_numbers_are_taken():
+    module = ours.GRU(True, 5, num_layers=True, bidirectional=1)
+    assert module(torch.randn(4, 2, 1))[0].shape == (4, 2, 10)
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.interop import _torch_chains, _torch_cudnn, _torch_ops
+from pycudnnrnn.interop import _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import Gpu
 from tests.stand_in import shim
@@ -92,10 +92,10 @@ class Generator:
 @contextlib.contextmanager
 def as_cuda(played):
     """Let CPU tensors be CUDA tensors to our modules, on the `stream`, `gpu` and `generator` that `played` has."""
-    with (
-        mock.patch.multiple(_torch_cudnn, _stream=lambda _: played.stream, _gpu=lambda _: played.gpu),
-        mock.patch.multiple(_torch_chains, _generator=lambda _: played.generator, _latest={}),
-    ):
+    with mock.patch.multiple(
+        _torch_cudnn, _stream=lambda _: played.stream, _gpu=lambda _: played.gpu,
+        _generator=lambda _: played.generator, _chains={},
+    ):  # fmt: skip
         yield
 
 
