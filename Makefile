@@ -11,8 +11,7 @@ OLDER  := 8.9.7.29 9.0.0.312
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
-.PHONY: demo test test-all test-compiled test-long lint docs dist api-snapshot bench bench-gpu gpu-check \
-	gpu-sanitize fuzz faults test-python test-arm clean
+.PHONY: demo test test-all test-compiled test-long lint docs dist bench gpu-check
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/char_lm.py $(ARGS)
@@ -63,55 +62,16 @@ dist: $(VENV)/.lint
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m tests.wheel.check
 
-# Writes down the public names and signatures as they are now; a test compares.
-api-snapshot: $(VENV)/.test
-	$(BIN)/python -m tests.api.public_api
-
 # The whole of the group `cpu`, with one thread and with two, on a machine that does nothing else. The run of
 # 2026-11-23 took 33 minutes; ARGS="--dtype float32" is less than half of it.
 bench: $(VENV)/.test $(VENV)/.oracles
 	$(BIN)/python -m benchmarks --group cpu --threads 1,2 --json benchmarks/results $(ARGS)
-
-# On a CUDA machine as it is: nothing is installed. Eight minutes.
-bench-gpu:
-	$(PYTHON) -m benchmarks.gpu $(ARGS)
 
 # On a CUDA machine as it is: nothing is installed. OUT says where the results file goes.
 OUT ?= tests/gpu/results
 NOW := $(shell date -u +%Y-%m-%d-%H%M)
 gpu-check:
 	$(PYTHON) -m tests.gpu.suite --out $(OUT)/$(NOW).jsonl -- $(ARGS)
-
-# The small cases of tests/gpu/cases.py under compute-sanitizer's memcheck, initcheck and racecheck; needs CUDA's toolkit.
-gpu-sanitize:
-	$(PYTHON) -m tests.gpu.sanitize --out $(OUT)/$(NOW)-sanitizer.jsonl $(ARGS)
-
-# Plants each fault of tests/faults/*.toml in a copy, and lists those that the tests of their folders let live.
-# ARGS="checkpoint" takes one table, ARGS="-k mask" the faults with this word.
-faults: $(VENV)/.test $(VENV)/.oracles $(VENV)/.cudnn
-	$(BIN)/python -m tests.faults $(ARGS)
-
-# Coverage-guided fuzzing of what reads others' files: ten minutes of each target. ARGS="checkpoint --seconds 60".
-fuzz: $(VENV)/.test $(VENV)/.oracles
-	$(BIN)/python -m tests.fuzz.guided $(ARGS)
-
-# The quick tests on another Python: make test-python PYTHON=python3.13. Also python3.14t, without the GIL, for which
-# safetensors has no wheel, and numba may have none. Then the same on an emulated ARM processor, which takes about an hour.
-ELSEWHERE := build/$(notdir $(PYTHON))
-test-python:
-	$(PYTHON) -m venv --clear $(ELSEWHERE)
-	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check 'numpy>=2.4' 'cupy-cuda13x==14.2.0' 'ml_dtypes>=0.6' \
-		'click>=8.1' 'rich>=13' 'filelock>=3.12' 'google-crc32c>=1.5' 'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
-	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'safetensors>=0.4.3'
-	-$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: 'numba>=0.61'
-	$(ELSEWHERE)/bin/pip install --quiet --disable-pip-version-check --no-deps '$(CUDNN)'
-	COMMIT=$$(git rev-parse --short HEAD) PYCUDNNRNN_CPU_KERNELS=numpy $(ELSEWHERE)/bin/python -m tests.systems.elsewhere $(notdir $(PYTHON)) $(ARGS)
-
-test-arm:
-	COMMIT=$$(git rev-parse --short HEAD) tests/systems/arm.sh '$(CUDNN)' $(ARGS)
-
-clean:
-	rm -rf $(VENV) build dist
 
 # One environment; a stamp for each dependency group, remade when pyproject.toml changes. pip knows groups since 25.1.
 $(VENV)/bin/python:

@@ -36,7 +36,7 @@ slower."""
 
 NO_GPU: Final = """\
 :::{note}
-No speed has been measured on a GPU yet. `make bench-gpu` does it in eight minutes.
+No speed has been measured on a GPU yet. `python3 -m benchmarks.gpu` does it in eight minutes.
 :::"""
 
 RUN: Final = """\

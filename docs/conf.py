@@ -12,7 +12,7 @@ from sphinx.util.inspect import signature, stringify_signature
 import pycudnnrnn
 from docs.api import MOCKED
 from docs.api_pages import public_classes, shown_bases, shown_signature
-from docs.generate import gpu_results
+from docs.generate import ROOT, gpu_results
 
 sys.modules["pycudnnrnn.libcudnn"] = pycudnnrnn.libcudnn  # documented under its public name
 
@@ -87,6 +87,18 @@ def _for_napoleon(_app, what, _name, _obj, _options, lines):
     lines[:] = [re.sub(r"^( *\*\w+, )\*\*", r"\1\\*\\*", line) for line in lines]
 
 
+def _read(_app, name, source):
+    """Add the menu to the first page, from its lists of pages, and show a file of the root folder as the page it is."""
+    if name == "index":
+        lists = re.findall(r"^### (.*)\n\n((?:- .*\n)+)", source[0], re.MULTILINE)
+        for caption, pages in lists:
+            names = "\n".join(re.findall(r"\]\((.*)\.md\)", pages))
+            more = "\nreference/*" if caption == "Reference" else ""
+            source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n:caption: {caption}\n\n{names}{more}\n```\n"
+    elif name in {"changelog", "security", "contributing"}:
+        source[0] = (ROOT / f"{name.upper()}.md").read_text(encoding="utf-8")
+
+
 def _announce(_app, _page, _template, context, _doctree):
     """Report on top of every page that no GPU has run the package, as long as there is no results file of one."""
     if not gpu_results():
@@ -95,6 +107,7 @@ def _announce(_app, _page, _template, context, _doctree):
 
 
 def setup(app):
+    app.connect("source-read", _read)
     app.connect("html-page-context", _announce)
     app.connect("autodoc-process-docstring", _for_napoleon, priority=400)  # before napoleon's 500
     app.connect("autodoc-process-bases", _process_bases)

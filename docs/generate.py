@@ -287,7 +287,8 @@ program has open cannot be replaced: saving over it raises `PermissionError`, an
 `cudnn64_9.dll` of NVIDIA's wheel for Windows exports every function of cuDNN 9 that the binding calls (9.28.0, compared
 on 2026-11-25).
 
-These ran the quick tests (`make test-python`, `make test-arm`). `make dist` also installs the wheel on each Python.
+These ran the quick tests (`tests/systems/python.sh`, `tests/systems/arm.sh`). `make dist` also installs the wheel on
+each Python.
 """
 
 
@@ -308,7 +309,8 @@ def commands() -> str:
     """Return the page of the command line: the help of each command."""
     parts = ["# Commands\n", NOTE, COMMANDS]
     for name, command in sorted(pycudnnrnn.commands.items()):
-        context = click.Context(command, info_name=f"pycudnnrnn {name}", terminal_width=100)
+        settings = pycudnnrnn.context_settings
+        context = click.Context(command, info_name=f"pycudnnrnn {name}", terminal_width=100, **settings)
         parts.append(f"## pycudnnrnn {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
 

@@ -183,8 +183,9 @@ _METHODS: Final = {
     "Saver.__init__": 'name what to save: Saver({"encoder": layer}), or Saver([layer])',
     "Saver.save": "there is no session here: save(path, global_step)",
     "Saver.restore": "there is no session here: restore(path)",
+    "algorithm_choices": 'it lists the choices of a device: algorithm_choices(device="cuda:0")',
 }
-"""Methods whose arguments were others in TensorFlow 1.x, and how they are called here."""
+"""Calls whose arguments people expect to be others, and how they are called here."""
 
 
 def not_here(module: str, name: str) -> AttributeError:
@@ -201,10 +202,10 @@ def with_hints(method: _Method) -> _Method:
         try:
             return method(*arguments, **keywords)
         except TypeError as error:
-            found = hinted(error, method, arguments, keywords)
-            if found is None:
+            with_hint = hinted(error, method, arguments, keywords)
+            if with_hint is None:
                 raise
-            raise found from None
+            raise with_hint from None
 
     return cast("_Method", call)
 
@@ -223,6 +224,8 @@ def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: 
     hints += [_METHODS[method.__qualname__]] if method.__qualname__ in _METHODS else []
     if "input_c" in signature.parameters and tuple in map(type, (*arguments, *keywords.values())):
         hints.append("input_h and input_c are two arguments here")
-    owner = type(getattr(method, "__self__", arguments[0] if arguments else None)).__name__
-    said = str(error).replace(f"{method.__qualname__}()", f"{owner}.{method.__name__}()")
+    said = str(error)
+    if "." in method.__qualname__:  # a subclass may have been called
+        owner = type(getattr(method, "__self__", arguments[0] if arguments else None)).__name__
+        said = said.replace(f"{method.__qualname__}()", f"{owner}.{method.__name__}()")
     return TypeError(cut("; ".join([said, *hints, f"taken are {inspect.Signature(taken)}"])))

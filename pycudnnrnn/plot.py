@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, check_text, needs, one_of
 from pycudnnrnn._files import check_target, write_atomically
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.layout.tables import GATE_COLOURS
 from pycudnnrnn.spec import GATES, RNNMode, RNNSpec
@@ -62,6 +62,7 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
 
     Raises:
         ArgumentError: another suffix, a path to something other than a regular file, or more than 64 pseudo-layers.
+        ArgumentTypeError: not a layout.
         OSError: the file cannot be written.
 
     Example:
@@ -74,6 +75,7 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
         ['layout.svg']
     """
     check_text("title", title)
+    _check_type("layout", layout, ParamLayout, "a ParamLayout: op.layout()")
     target = _target(path)
     check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
     rows = _rows(layout)
@@ -134,6 +136,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
     Raises:
         ArgumentError: another shape, another suffix, a path to something other than a regular file, or more than 64
             pseudo-layers.
+        ArgumentTypeError: not a layout.
         OSError: the file cannot be written.
 
     Example:
@@ -150,6 +153,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
         ['norms.svg']
     """
     check_text("title", title)
+    _check_type("layout", layout, ParamLayout, "a ParamLayout: op.layout()")
     target = _target(path)
     flat = _arrays.host_values("d_params", d_params).astype(np.float64)
     if flat.shape != (layout.size,):
@@ -157,17 +161,17 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
     count = check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
     columns = list(dict.fromkeys((r.symbol, r.lin_layer_id, r.gate) for r in layout.regions))
     norms = np.full((count, len(columns)), np.nan)
-    there = np.zeros(norms.shape, bool)
+    has_elements = np.zeros(norms.shape, bool)
     for region in layout.regions:
         place = region.pseudo_layer, columns.index((region.symbol, region.lin_layer_id, region.gate))
-        there[place] = region.size > 0
+        has_elements[place] = region.size > 0
         norms[place] = np.linalg.norm(flat[region.slice])
     figure = _figure(2.6 + 0.72 * len(columns), 2.0 + 0.36 * count)
     axes = figure.subplots()
     positive = norms[np.isfinite(norms) & (norms > 0)]
     scale = LogNorm(positive.min(), max(positive.max(), positive.min() * 1.0001)) if positive.size else None
     image = axes.imshow(np.ma.masked_invalid(np.where(norms > 0, norms, np.nan)), "cividis", scale, aspect="auto")
-    for y, x in zip(*np.nonzero(there), strict=True):
+    for y, x in zip(*np.nonzero(has_elements), strict=True):
         colour = "black" if np.isfinite(norms[y, x]) else MARK
         number = axes.text(x, y, f"{norms[y, x]:.2g}", ha="center", va="center", fontsize=7, color=colour)
         number.set_path_effects([withStroke(linewidth=2, foreground="white")])  # legible on dark colours, too
@@ -211,6 +215,7 @@ def draw_gates(
     Raises:
         ArgumentError: another shape, a pseudo-layer that does not exist, another suffix, or a path to something other
             than a regular file.
+        ArgumentTypeError: not an `RNNSpec`, or not a pair of lists.
         OSError: the file cannot be written.
 
     Example:
@@ -225,10 +230,11 @@ def draw_gates(
         ...     os.listdir(folder)
         ['gates.svg']
     """
+    _check_type("spec", spec, RNNSpec, "an RNNSpec: op.spec")
     p = check_int("pseudo_layer", pseudo_layer, 0, spec.num_pseudo_layers - 1)
     layer, direction = divmod(p, spec.num_dirs)
-    own_title = f"gates of layer {layer}, {('forward', 'backward')[direction]}"
-    title = own_title if title is None else check_text("title", title)
+    default = f"gates of layer {layer}, {('forward', 'backward')[direction]}"
+    title = default if title is None else check_text("title", title)
     target = _target(path)
     gates = gate_activations(spec, canonical, input_data, input_h, input_c)[p]
     T, G, U = gates.shape
@@ -272,6 +278,7 @@ def gate_activations(
 
     Raises:
         ArgumentError: an array of another shape.
+        ArgumentTypeError: not an `RNNSpec`, or not a pair of lists.
 
     Example:
         >>> import numpy as np
@@ -281,10 +288,12 @@ def gate_activations(
         >>> plot.gate_activations(op.spec, canonical, np.ones((5, 2))).shape
         (1, 5, 3, 3)
     """
+    _check_type("spec", spec, RNNSpec, "an RNNSpec: op.spec")
+    _check_type("canonical", canonical, tuple, "the pair (weights, biases), as op.params_to_canonical returns it")
     weights, biases = ([_arrays.host_values("canonical", array) for array in arrays] for arrays in canonical)
     regions = arithmetic_layout(spec)
-    for name, arrays, wanted in (("weights", weights, regions.weights), ("biases", biases, regions.biases)):
-        shapes = [region.shape for region in wanted]
+    for name, arrays, of_kind in (("weights", weights, regions.weights), ("biases", biases, regions.biases)):
+        shapes = [region.shape for region in of_kind]
         if [array.shape for array in arrays] != shapes:
             raise ArgumentError(f"canonical {name}", f"{shapes}", [array.shape for array in arrays], aspect="shapes")
     x = _arrays.host_values("input_data", input_data)
@@ -300,6 +309,11 @@ def gate_activations(
     hx, cx = (state[:, None] for state in states)
     reference.forward(spec, weights, biases, x[:, None], hx, cx, [len(x)], gates)
     return gates[:, :, 0]
+
+
+def _check_type(name: str, value: Any, kind: type, expected: str) -> None:
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(name, expected, type(value))
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -27,7 +27,7 @@ _common = {"deadline": None, "suppress_health_check": _checks, "print_blob": Tru
 settings.register_profile("dev", **_common, derandomize=True, database=None)
 settings.register_profile("ci", **_common, derandomize=True, database=None)
 settings.register_profile("nightly", **_common)
-# For `make faults`: whether an example fails is all that is asked, not which is the smallest.
+# For `python -m tests.faults`: whether an example fails is all that is asked, not which is the smallest.
 settings.register_profile("faults", settings.get_profile("dev"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile(PROFILE)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import shorten, with_hints
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, Choices
 from pycudnnrnn.errors import ArgumentError
 
 
+@with_hints
 def algorithm_choices(*, device: str = "cuda") -> tuple[AlgorithmChoice, ...]:
     """Return the choices made on a device in this process.
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import check_bool, check_int
+from pycudnnrnn._checks import check_bool, check_int, with_hints
 from pycudnnrnn._messages import warn
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.canonical import from_canonical, to_canonical
@@ -392,6 +392,7 @@ class CudnnRNN:
         """Return the dropout of a training call; None if this op drops nothing."""
         return self._dropouts.on(engine) if self.spec.dropout and self.spec.num_layers > 1 else None
 
+    @with_hints
     def prepare(
         self, T: int, B: int, *, is_training: bool = False, sequence_lengths: Lengths | None = None,
         time_major: bool = True, device: str | None = None,
@@ -433,6 +434,7 @@ class CudnnRNN:
         check = None if dropout is None else functools.partial(self._dropouts.check_runs, dropout, engine)
         return Plan(engine, self.spec, schedule, native, training, check)
 
+    @with_hints
     def memory(
         self, T: int, B: int, is_training: bool = True, checkpoint_every: int | None = None, *,
         sequence_lengths: Lengths | None = None, device: str | None = None,

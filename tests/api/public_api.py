@@ -1,4 +1,7 @@
-"""List the public API as text: one line per name, with its signature. `make api-snapshot` writes it to snapshot.txt."""
+"""List the public API as text: one line per name, with its signature.
+
+`python -m tests.api.public_api` writes it to snapshot.txt.
+"""
 
 import dataclasses
 import enum

@@ -19,7 +19,9 @@ def test_the_public_api_is_the_committed_one():
     before, now = SNAPSHOT.read_text().splitlines(), lines()
     changed = list(difflib.unified_diff(before, now, "committed", "now", lineterm="", n=0))
     assert not re.search(r" at 0x|<function|/home|/usr", SNAPSHOT.read_text()), "it depends on no machine"
-    assert not changed, "\n".join([*changed, "If that is meant: make api-snapshot, and a line in CHANGELOG.md."])
+    assert not changed, "\n".join(
+        [*changed, "If that is meant: python -m tests.api.public_api, and a line in CHANGELOG.md."]
+    )
 
 
 def test_only_what_needs_an_extra_is_public_and_not_in_all():

@@ -1,4 +1,4 @@
-"""Run the small cases under compute-sanitizer: `make gpu-sanitize`. It writes a results file, as the suite does.
+"""Run the small cases under compute-sanitizer, as `python3 -m tests.gpu.sanitize`. It writes a results file.
 
 A tool that did not get to the end of the cases is a finding; one that refuses the device is skipped. What initcheck and
 racecheck report in kernels of cuDNN and cuBLAS is counted by kernel, and is no finding: those read scratch memory that
@@ -118,7 +118,7 @@ def main():
     processes.stoppable()
     file, failed = ResultsFile(asked.out), False
     with machine() as cuda:
-        file.start("make gpu-sanitize", environment(cuda))
+        file.start("python3 -m tests.gpu.sanitize", environment(cuda))
     for tool in asked.tool or TOOLS:
         file.add(begin=f"sanitize.py::{tool}")
         skipped, findings, said = watch(tool, [sys.executable, "-m", "tests.gpu.cases"], asked.seconds)

@@ -103,6 +103,18 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert "->" not in taken, "names and defaults, and no types"
 
 
+def test_wrong_arguments_of_what_is_asked_before_a_call_show_those_that_are_taken():
+    op = ops.CudnnGRU(1, 4, 3)
+    for text, call in {
+        r"CudnnGRU\.memory\(\) missing .*; taken are \(T, B, ": lambda: op.memory(5),
+        "training: it is is_training here; taken are": lambda: op.memory(5, 3, training=True),
+        r"CudnnGRU\.prepare\(\) missing .*; taken are \(T, B, ": lambda: op.prepare(5),
+        r"^algorithm_choices\(\) takes .*; it lists .*; taken are \(\*, device=": lambda: ops.algorithm_choices(op),
+    }.items():
+        with pytest.raises(TypeError, match=text):
+            call()
+
+
 def test_a_warning_points_to_the_callers_line():
     spec = RNNSpec("gru", 1, 4, 3, dropout=0.5)
     for make in (lambda: ops.CudnnGRU(1, 4, 3, dropout=0.5), lambda: ops.from_spec(spec)):

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pycudnnrnn import ops, plot
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import reference
@@ -170,3 +170,17 @@ def test_what_cannot_be_drawn_is_named_and_nothing_is_written(draw, text, tmp_pa
     with pytest.raises(ArgumentError, match=text):
         draw(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_argument_of_another_kind_is_refused_by_name(tmp_path):
+    op, path = ops.CudnnGRU(1, 4, 3), tmp_path / "a.svg"
+    params = op.init_params(seed=0)
+    for name, call in {
+        "layout": lambda: plot.draw_layout(op, path),
+        "layout: .*ndarray": lambda: plot.draw_gradient_norms(op.layout(), params, path),
+        "spec": lambda: plot.draw_gates(op, op.params_to_canonical(params), np.ones((5, 3)), path),
+        "canonical": lambda: plot.gate_activations(op.spec, params, np.ones((5, 3))),
+    }.items():
+        with pytest.raises(ArgumentTypeError, match=f"Invalid {name}"):
+            call()
+    assert not path.exists()

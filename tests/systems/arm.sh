@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The quick tests on an emulated 64-bit ARM processor (qemu), with Debian's Python, wheels for aarch64 and the real libcudnn.
-# For Debian and Ubuntu, as root: `make test-arm`. The first call fetches about 800 MB into build/arm. The kernels are NumPy's,
+# For Debian and Ubuntu, as root: `tests/systems/arm.sh`. The first call fetches about 800 MB into build/arm. The kernels are NumPy's,
 # or with PYCUDNNRNN_CPU_KERNELS=numba compiled ones. Left out: NVIDIA's checksums, which take hours, and a test of a child process.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-root=$PWD/build/arm cudnn=$1; shift
+root=$PWD/build/arm cudnn=$(sed -n 's/^CUDNN *:= *//p' Makefile)
+export COMMIT=$(git rev-parse --short HEAD)
 if [ ! -e "$root/.ready" ]; then
   dpkg --add-architecture arm64
   apt-get update -qq

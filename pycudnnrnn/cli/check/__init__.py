@@ -24,7 +24,8 @@ def check(as_json: bool) -> None:
     numbers that TensorFlow and NVIDIA published. If there is a GPU, it compares the cuDNN engine with all of these. A
     check that cannot run on this machine is listed as "not run", with the reason.
 
-    The report can be pasted into an issue. The exit code is 1 if a check failed. Ten to twenty seconds on two cores.
+    The report is for whoever helps you. The exit code is 1 if a check failed. It takes about ten seconds on two cores,
+    and twenty when numba first compiles the CPU's kernels.
 
     \b
     Examples:
