@@ -152,12 +152,12 @@ def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
     Raises:
         ArgumentError: not on `device`, or memory that cannot be shared.
     """
-    found = kind_of(name, array)
-    if found.device != device:
-        raise ArgumentError(name, f"an array on {device}, where this runs", f"one on {found.device}")
+    kind = kind_of(name, array)
+    if kind.device != device:
+        raise ArgumentError(name, f"an array on {device}, where this runs", f"one on {kind.device}")
     if isinstance(array, np.ndarray):
         return plain(name, array)
-    return array if isinstance(array, xp.ndarray) else _shared(name, array, found, xp)
+    return array if isinstance(array, xp.ndarray) else _shared(name, array, kind, xp)
 
 
 def check_dtype(name: str, array: Any, dtype: np.dtype[Any]) -> None:

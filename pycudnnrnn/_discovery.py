@@ -153,9 +153,9 @@ def already_loaded(context: Context) -> Candidate | str:
 
     If there are several, take the one that this package loaded first.
     """
-    found = loaded_files(library_names())
-    found = [path for path in context.own if path in found] or found
-    return Candidate(found[0], "already loaded") if found else "already loaded: no libcudnn in this process"
+    loaded = loaded_files(library_names())
+    loaded = [path for path in context.own if path in loaded] or loaded
+    return Candidate(loaded[0], "already loaded") if loaded else "already loaded: no libcudnn in this process"
 
 
 def wheel(_context: Context) -> Candidate | str:
@@ -244,10 +244,10 @@ def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:
         raise NotFoundError("There is no cuDNN for macOS. Models run on NumPy arrays there, on the CPU.")
     attempts: list[str] = []
     for step in STEPS:
-        found = step(context)
-        if isinstance(found, Candidate):
-            return found, tuple(attempts)
-        attempts.append(found)
+        candidate = step(context)
+        if isinstance(candidate, Candidate):
+            return candidate, tuple(attempts)
+        attempts.append(candidate)
     raise NotFoundError(f"No libcudnn was found: {install_text('nvidia-cudnn-cu13', 'cuda13')}", tuple(attempts))
 
 

@@ -140,10 +140,10 @@ class Function:
         parameters = self.prototype.parameters
         written = {name: parameter for name, parameter in parameters.items() if isinstance(parameter, Reference)}
         read = [name for name in parameters if name not in {*written, *shared}]
-        made = {name: parameter.ctype._type_() for name, parameter in written.items()} | self._named(read, given)
-        made = dict.fromkeys(parameters) | made | shared  # an unknown name is one argument too many
-        self(*made.values())
-        return {name: _value(made[name], parameter.of) for name, parameter in written.items()}
+        arguments = {name: parameter.ctype._type_() for name, parameter in written.items()} | self._named(read, given)
+        arguments = dict.fromkeys(parameters) | arguments | shared  # an unknown name is one argument too many
+        self(*arguments.values())
+        return {name: _value(arguments[name], parameter.of) for name, parameter in written.items()}
 
     def bind(self, *left: str, **given: Any) -> Bound:
         """Convert and check all arguments except some pointers once, for calls that are made often.

@@ -268,16 +268,16 @@ class cudaStream_t(ctypes.c_void_p):
 
 
 def _opaque(struct: str, pointer: str) -> Any:  # Any: ctypes makes pointer types at run time
-    made: Any = ctypes.POINTER(type(struct, (ctypes.Structure,), {}))
-    made.__name__ = pointer
-    made.__doc__ = f"""A `{pointer}`, as in C: NULL until the matching create function writes it.
+    kind: Any = ctypes.POINTER(type(struct, (ctypes.Structure,), {}))
+    kind.__name__ = pointer
+    kind.__doc__ = f"""A `{pointer}`, as in C: NULL until the matching create function writes it.
 
     Example:
         >>> from pycudnnrnn import libcudnn
         >>> bool(libcudnn.{pointer}())  # NULL
         False
     """
-    return made
+    return kind
 
 
 cudnnHandle_t: Any = _opaque("cudnnContext", "cudnnHandle_t")
@@ -380,13 +380,13 @@ class Reference(Parameter):
     of: Parameter | None = None
 
     def convert(self, name: str, value: Any, /) -> Any:
-        wanted = f"a reference to a {self.ctype._type_.__name__}"
+        expected = f"a reference to a {self.ctype._type_.__name__}"
         if value is None or (isinstance(value, (self.ctype, ctypes.Array)) and not value):
-            raise ArgumentError(name, wanted, "NULL or nothing")
+            raise ArgumentError(name, expected, "NULL or nothing")
         try:
             return self.ctype.from_param(value)
         except TypeError:
-            raise ArgumentTypeError(name, wanted, shorten(value)) from None
+            raise ArgumentTypeError(name, expected, shorten(value)) from None
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ def rlock() -> threading.RLock:
 
 def cached_property(function: Callable[[Any], T]) -> functools.cached_property[T]:
     """`functools.cached_property`: its lock, up to Python 3.11 one for all objects of a class, is free in a child."""
-    made = functools.cached_property(function)
-    if hasattr(made, "lock"):
-        vars(made)["lock"] = rlock()
-    return made
+    descriptor = functools.cached_property(function)
+    if hasattr(descriptor, "lock"):
+        vars(descriptor)["lock"] = rlock()
+    return descriptor
 
 
 def _known(new: T) -> T:

@@ -539,10 +539,10 @@ def _check_state(name: str, array: Any, shape: tuple[int, ...], dtype: DType) ->
 def _check_dtype(name: str, array: Any, dtype: DType) -> None:
     """Refuse an array, of any library, whose dtype is not the cell's."""
     try:
-        found = parse_dtype(name, array.dtype)
+        got = parse_dtype(name, array.dtype)
     except ArgumentError:  # such as integers
-        found = None
-    if found is not dtype:
+        got = None
+    if got is not dtype:
         raise ArgumentError(name, f"{dtype}, the cell's", array.dtype, aspect="dtype")
 
 

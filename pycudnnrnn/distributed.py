@@ -155,10 +155,10 @@ def _agreed(ranks: _MPI | _NCCL, name: str, array: Any) -> Iterator[_Share]:
     if bad.size:
         raise StateError(f"rank {bad[0]} refused its arguments: the error there says why")
     for column, what in ((1, "elements"), (2, "bytes per element"), (3, "dtype"), (4, "reduction or root")):
-        found = rows[:, column]
-        if (found != found[0]).any():
-            other = int(np.flatnonzero(found != found[0])[0])
-            got = "" if column > 2 else f": {found[0]:.0f} on rank 0, {found[other]:.0f} on rank {other}"
+        values = rows[:, column]
+        if (values != values[0]).any():
+            other = int(np.flatnonzero(values != values[0])[0])
+            got = "" if column > 2 else f": {values[0]:.0f} on rank 0, {values[other]:.0f} on rank {other}"
             raise StateError(f"{name} differs between rank 0 and rank {other} in {what}{got}")
     call.total = float(rows[:, 5].sum())
 
@@ -235,8 +235,8 @@ class _NCCL:
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         xp = engine_for(self._kind.device).xp
         with _on_stream(self._kind, wait=False) as stream:
-            own, rows = _arrays.move(row, xp), xp.empty((self.size, row.size))
-            self._comm.allGather(own.data.ptr, rows.data.ptr, row.size, NCCL_FLOAT64, stream)
+            sent, rows = _arrays.move(row, xp), xp.empty((self.size, row.size))
+            self._comm.allGather(sent.data.ptr, rows.data.ptr, row.size, NCCL_FLOAT64, stream)
             host: npt.NDArray[np.float64] = _arrays.move(rows, np)
         return host
 

@@ -46,11 +46,11 @@ def shape_of(shape: Any) -> tuple[int | None, ...]:
 
 def layer_shape(shape: Any) -> tuple[int | None, ...]:
     """Read the shape of a layer's inputs, which has three sizes."""
-    found = shape_of(shape)
-    if len(found) != 3:
-        text = f"Expecting input_shape with 3 dims, got {len(found)}"
-        raise ArgumentError("input_shape", "3 dimensions", found, text=text)
-    return found
+    sizes = shape_of(shape)
+    if len(sizes) != 3:
+        text = f"Expecting input_shape with 3 dims, got {len(sizes)}"
+        raise ArgumentError("input_shape", "3 dimensions", sizes, text=text)
+    return sizes
 
 
 def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
@@ -103,14 +103,14 @@ _NAMED: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
 }
 
 
-def check_initializer(name: str, given: Any, default: InitializerName) -> InitializerLike:
+def check_initializer(name: str, initializer: Any, default: InitializerName) -> InitializerLike:
     """Return an initializer's name or a callable over (shape, dtype).
 
     Raises:
         ArgumentError: a name that is not known.
         ArgumentTypeError: neither a string nor a callable.
     """
-    value: InitializerLike = default if given is None else given
+    value: InitializerLike = default if initializer is None else initializer
     if isinstance(value, str) and value not in _NAMED:
         raise ArgumentError(name, one_of(list(_NAMED)), shorten(value))
     if not isinstance(value, str) and not callable(value):

@@ -146,10 +146,10 @@ class TF1Layer:
             except BaseException as error:
                 if not self._variables:  # no variable has a name yet
                     self._scope = before
-                found = hinted(error, self.call, args, kwargs) if isinstance(error, TypeError) else None
-                if found is None:
+                with_hint = hinted(error, self.call, args, kwargs) if isinstance(error, TypeError) else None
+                if with_hint is None:
                     raise
-                raise found from None
+                raise with_hint from None
         if outputs is None:
             raise ArgumentError("call", "a result", "None")
         self._record(inputs, outputs)
@@ -341,10 +341,10 @@ class TF1Layer:
             ArgumentError: a wrong number of arrays, a wrong shape, no numbers, or a variable that cannot be written to.
                 No variable has changed then.
         """
-        own = self.weights
-        if len(weights) != len(own):
-            raise ArgumentError("weights", f"{len(own)} arrays", f"{len(weights)} arrays")
-        pairs = enumerate(zip(own, weights, strict=True))
+        variables = self.weights
+        if len(weights) != len(variables):
+            raise ArgumentError("weights", f"{len(variables)} arrays", f"{len(weights)} arrays")
+        pairs = enumerate(zip(variables, weights, strict=True))
         _assignment.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 
     # --- losses and updates -------------------------------------------------------------------------------------------
@@ -527,8 +527,8 @@ class TF1Layer:
         }
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)
-        return f"{type(self).__name__}({given})"
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)
+        return f"{type(self).__name__}({arguments})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         twin = type(self).__new__(type(self))
@@ -541,12 +541,12 @@ class TF1Layer:
         self._scope = state["scope"]
 
     def _set_variables(self, state: Mapping[str, Any]) -> None:
-        made = self._variables
+        built = self._variables
         self._variables = {}  # filled in the order of the original, which `get_weights` returns
         for name, value, trainable, constraint in state["variables"]:
             if value is None:
-                self._variables[name] = made[name]
-                made[name].trainable, made[name].constraint = trainable, constraint
+                self._variables[name] = built[name]
+                built[name].trainable, built[name].constraint = trainable, constraint
             else:
                 self._add(name, value, trainable=trainable, constraint=constraint)
         self._regularizers = dict(state["regularizers"])

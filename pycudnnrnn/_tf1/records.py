@@ -48,10 +48,10 @@ class Node:
 
     @staticmethod
     def _alive(what: str, references: list[weakref.ref[Any]]) -> list[Any]:
-        found = [reference() for reference in references]
-        if any(array is None for array in found):
+        arrays = [reference() for reference in references]
+        if any(array is None for array in arrays):
             raise NodeError(f"an {what} array of this call is gone: a layer records its calls without keeping arrays")
-        return found
+        return arrays
 
 
 class Nodes:

@@ -100,13 +100,13 @@ def _kind(tensor: Tensor) -> TensorKind:
 @functools.lru_cache(maxsize=256)
 def tf_tensors(spec: RNNSpec) -> tuple[TFTensor, ...]:
     """List every tensor of `spec` in TF's order: all weights, all biases, then those that TF does not write."""
-    found = [
+    tensors = [
         dataclasses.replace(tensor, name=cell_scope(spec, p) + tensor.name)
         for p in range(spec.num_pseudo_layers)
         for tensor in cell_tensors(spec, p // spec.num_dirs)
     ]
     order = ("weight", "bias", "projection", "pair")
-    return tuple(sorted(found, key=lambda tensor: order.index(tensor.kind)))
+    return tuple(sorted(tensors, key=lambda tensor: order.index(tensor.kind)))
 
 
 _PAIR: Final = re.compile(r"(gates/)?bias_cudnn_([01])\Z")
@@ -121,16 +121,16 @@ def names_of(written: str) -> list[str]:
     return list(dict.fromkeys((written, *spaced)))
 
 
-def look_up(spec: RNNSpec, there: Container[str], full: Callable[[str], str]) -> Iterator[tuple[TFTensor, str]]:
+def look_up(spec: RNNSpec, in_file: Container[str], full: Callable[[str], str]) -> Iterator[tuple[TFTensor, str]]:
     """Yield the tensors of an RNN, each with its name in the file, or with the name that is missing.
 
     `full` returns the full name of a relative one. Pairs that are absent are left out.
     """
     for tensor in tf_tensors(spec):
         names = names_of(full(tensor.name))
-        found = next((name for name in names if name in there), None)
-        if found is not None or tensor.kind != "pair":
-            yield tensor, found or names[0]
+        name_in_file = next((name for name in names if name in in_file), None)
+        if name_in_file is not None or tensor.kind != "pair":
+            yield tensor, name_in_file or names[0]
 
 
 def to_tf(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> dict[str, Array]:
@@ -161,15 +161,15 @@ def from_tf(
     several = dtype is not None
     for p in range(spec.num_pseudo_layers):
         scope = cell_scope(spec, p)
-        own = {}
+        of_cell = {}
         for tensor in cell_tensors(spec, p // spec.num_dirs):
             array = _find(tensors, scope, tensor)
             if array is not None:
-                own[tensor.name] = array
+                of_cell[tensor.name] = array
                 dtype = array.dtype if dtype is None else dtype
                 if not several and array.dtype.name != dtype.name:
                     raise ArgumentError(scope + tensor.name, f"{dtype}, as the first has", array.dtype, aspect="dtype")
-        counting = _without_a_pair_of_another_sum(own)  # before the cast, which rounds a sum otherwise
+        counting = _without_a_pair_of_another_sum(of_cell)  # before the cast, which rounds a sum otherwise
         cast = {name: array.astype(dtype, copy=False) for name, array in counting.items()}
         layer = _taken_apart(spec, cast, halve=halve)
         weights += layer.weights
@@ -190,23 +190,23 @@ def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array |
     raise ArgumentError("tensors", f"a tensor {scope + tensor.name!r}", sorted(tensors) or "none")
 
 
-def _without_a_pair_of_another_sum(own: Mapping[str, Array]) -> dict[str, Array]:
-    found = dict(own)
+def _without_a_pair_of_another_sum(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    counting = dict(tensors)
     for bias in ("bias", "gates/bias"):
-        first, second = (found.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
-        if first is not None and second is not None and _is_sum(own[bias], first, second):
-            found |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
-    return found
+        first, second = (counting.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
+        if first is not None and second is not None and _is_sum(tensors[bias], first, second):
+            counting |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
+    return counting
 
 
-def _taken_apart(spec: RNNSpec, own: dict[str, Array], *, halve: bool) -> PseudoLayer:
+def _taken_apart(spec: RNNSpec, tensors: dict[str, Array], *, halve: bool) -> PseudoLayer:
     form, bias = cell_form(spec), "gates/bias" if spec.mode is RNNMode.GRU else "bias"
     if spec.bias_mode is not BiasMode.DOUBLE:
-        return unstack(form, own, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
-    half = (own[bias] / 2).astype(own[bias].dtype)
-    without = [half, half] if halve else [own[bias], np.zeros_like(own[bias])]
+        return unstack(form, tensors, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
+    half = (tensors[bias] / 2).astype(tensors[bias].dtype)
+    without = [half, half] if halve else [tensors[bias], np.zeros_like(tensors[bias])]
     pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(without)}
-    return unstack(tuple(t for t in form if t.name != bias), pair | own, spec.num_gates)
+    return unstack(tuple(t for t in form if t.name != bias), pair | tensors, spec.num_gates)
 
 
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
@@ -318,11 +318,11 @@ def find_models(shapes: Mapping[str, tuple[int, ...]]) -> list[FoundRNN]:
     """Return the RNNs whose first kernel exists, in the order of their scopes."""
     models: dict[tuple[str, str, int], FoundRNN] = {}
     for cell in find_cells(shapes):
-        own = cell.above, cell.kind, 2 if cell.side else 1
-        layers = max(models[own].num_layers if own in models else 0, 1 + cell.layer)
+        model = cell.above, cell.kind, 2 if cell.side else 1
+        layers = max(models[model].num_layers if model in models else 0, 1 + cell.layer)
         if cell.certain and cell.above[-1:] in {"", "/"}:
-            models[own] = FoundRNN(*own[:2], layers, own[2], cell.num_units)
-    return [models[own] for own in sorted(models)]
+            models[model] = FoundRNN(*model[:2], layers, model[2], cell.num_units)
+    return [models[model] for model in sorted(models)]
 
 
 def is_below(name: str, names: Iterable[str]) -> bool:

@@ -101,8 +101,8 @@ class Variable:
         return np.array(_arrays.to_host(self.name, self.value))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        own: Array = _arrays.to_host(self.name, self.value)
-        array = own if dtype is None else own.astype(dtype, copy=False)
+        host: Array = _arrays.to_host(self.name, self.value)
+        array = host if dtype is None else host.astype(dtype, copy=False)
         if copy is False and array is not self.value:
             raise ValueError("a variable of another dtype is a copy")
         return array.copy() if copy else array

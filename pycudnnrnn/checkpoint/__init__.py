@@ -190,8 +190,8 @@ class Saver:
         with self._saving:
             saved = [*(one for one in self._saved if one.is_there and one != new), new]
             too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
-            kept = saved[len(too_old) :]
-            new.write(data, kept)
+            newest = saved[len(too_old) :]
+            new.write(data, newest)
             self._saved = saved  # after an interrupt from here on, the next save deletes the old ones
             failed = []
             for old in too_old:
@@ -200,7 +200,7 @@ class Saver:
                 except OSError as error:
                     warn(f"an old checkpoint could not be deleted: {error}")
                     failed.append(old)
-            self._saved = [*failed, *kept]
+            self._saved = [*failed, *newest]
         return target
 
     @with_hints
@@ -239,10 +239,10 @@ class Saver:
                     raise _of_others(states, items)
                 dropout = {key: item.dropout_in(key, states[key]) for key, item in items.items()}
             expected = {key: item.expected(dropout[key]) for key, item in items.items()}
-            file.check({name: spec for own in expected.values() for name, spec in own.items()})
+            file.check({name: spec for of_item in expected.values() for name, spec in of_item.items()})
             tensors = file.tensors(require_finite=require_finite)
-        own = {key: {name: tensors[name] for name in names} for key, names in expected.items()}
-        write_all([write for key, item in items.items() for write in item.writes(own[key], dropout[key])])
+        of_item = {key: {name: tensors[name] for name in names} for key, names in expected.items()}
+        write_all([write for key, item in items.items() for write in item.writes(of_item[key], dropout[key])])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_saving"}
@@ -522,10 +522,14 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     return latest(Path(folder))
 
 
-def _of_others(found: Mapping[str, Any], own: Mapping[str, Any]) -> Refusal:
+def _of_others(in_file: Mapping[str, Any], in_saver: Mapping[str, Any]) -> Refusal:
     """Return the error for a file with other keys than the saver: it lists the keys that only one side has."""
-    theirs, ours = found.keys() - own.keys(), own.keys() - found.keys()
-    sides = [f"only {side} has {_some(keys)}" for side, keys in (("the file", theirs), ("this saver", ours)) if keys]
+    only_in_file, only_in_saver = in_file.keys() - in_saver.keys(), in_saver.keys() - in_file.keys()
+    sides = [
+        f"only {side} has {_some(keys)}"
+        for side, keys in (("the file", only_in_file), ("this saver", only_in_saver))
+        if keys
+    ]
     return Refusal("mismatch", f"the file holds other things than this saver: {', '.join(sides)}")
 
 
@@ -535,15 +539,15 @@ def _some(keys: Iterable[str]) -> str:
 
 def _own_names(things: Sequence[Any]) -> dict[str, Any]:
     """Return things by their own names: a layer's is its scope, a saveable's its scope or name."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for thing in things:
         name = getattr(thing, "scope_name", "") or getattr(thing, "scope", "") or getattr(thing, "name", None)
         if not isinstance(name, str):
             raise ArgumentTypeError("items", "a mapping, or a sequence of things that have names", type(thing))
-        if name in found:
+        if name in named:
             raise ArgumentError("items", "different names, or a mapping", f"{name!r} twice")
-        found[name] = thing
-    return found
+        named[name] = thing
+    return named
 
 
 def _path(path: Any) -> Path:

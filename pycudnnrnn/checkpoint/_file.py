@@ -57,8 +57,8 @@ def refused(path: str | os.PathLike[str]) -> Iterator[None]:
     except Refusal as refusal:
         raise CheckpointError(path, refusal.reason, refusal.detail) from refusal.__cause__
     except OSError as error:
-        own = error.filename in (None, os.fspath(path))
-        detail = (error.strerror or str(error)) if own else f"{error.filename}: {error.strerror}"
+        about_path = error.filename in (None, os.fspath(path))
+        detail = (error.strerror or str(error)) if about_path else f"{error.filename}: {error.strerror}"
         raise CheckpointError(path, "unreadable", detail) from error
 
 
@@ -100,11 +100,11 @@ class TensorSpec(NamedTuple):
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def check(self, name: str, found: TensorSpec) -> None:
+    def check(self, name: str, spec: TensorSpec) -> None:
         """Refuse a tensor of another shape or dtype."""
-        if found != self:
-            ours, theirs = (f"{spec.dtype} {list(spec.shape)}" for spec in (self, found))
-            raise Refusal("mismatch", f"{shorten(name)} is {theirs}, expecting {ours}")
+        if spec != self:
+            expected, got = (f"{one.dtype} {list(one.shape)}" for one in (self, spec))
+            raise Refusal("mismatch", f"{shorten(name)} is {got}, expecting {expected}")
 
 
 def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
@@ -159,12 +159,12 @@ def opened(path: Path, *, foreign: bool = False) -> Iterator[OpenFile]:
         Source(path).close()  # refuses what is not a regular file
         try:
             with safetensors.safe_open(path, "numpy") as file:
-                found = OpenFile(file)
-                if not (found.is_ours or foreign):
+                open_file = OpenFile(file)
+                if not (open_file.is_ours or foreign):
                     raise Refusal(
-                        "format", f"not of this package: format {shorten(found.metadata.get('format'))}; {how}"
+                        "format", f"not of this package: format {shorten(open_file.metadata.get('format'))}; {how}"
                     )
-                yield found
+                yield open_file
         except safetensors.SafetensorError as error:
             raise Refusal("format", f"not a safetensors file, or a damaged one ({error}); {how}") from error
 
@@ -198,17 +198,17 @@ class OpenFile:
             hashing.add(name, array)
             return use(array)
 
-        found = {name: one(name) for name in sorted(self.specs)}
+        results = {name: one(name) for name in sorted(self.specs)}
         if self.is_ours and hashing.hexdigest() != self.metadata.get(_HASH):
             raise Refusal("hash", "the contents are not those that were written (SHA-256 differs)")
-        return found
+        return results
 
     def tensors(self, *, require_finite: bool = False) -> dict[str, Array]:
         """Return all tensors, after comparing the hash; with `require_finite`, refuse a NaN or an infinity."""
-        found = self.read(lambda array: array)
+        arrays = self.read(lambda array: array)
         if require_finite:
-            check_finite(found)
-        return found
+            check_finite(arrays)
+        return arrays
 
 
 def check_finite(tensors: Mapping[str, Array]) -> None:
@@ -245,8 +245,8 @@ class _Hashing:
             self._found.update(part)
 
 
-def _dtype(theirs: str) -> np.dtype[Any]:
-    names = {theirs: ours for ours, theirs in _DTYPES.items()}
-    if theirs not in names:
-        raise Refusal("format", f"a tensor of {shorten(theirs)}, which is not one of {', '.join(names)}")
-    return DType.BFLOAT16.numpy if theirs == "BF16" else np.dtype(names[theirs])
+def _dtype(code: str) -> np.dtype[Any]:
+    names = {code: ours for ours, code in _DTYPES.items()}
+    if code not in names:
+        raise Refusal("format", f"a tensor of {shorten(code)}, which is not one of {', '.join(names)}")
+    return DType.BFLOAT16.numpy if code == "BF16" else np.dtype(names[code])

@@ -115,10 +115,10 @@ def listed_latest(folder: Path) -> Path:
     """
     with Source(folder / LIST) as source, parsing(f"the list {LIST!r}"):
         text = source.whole(LIST_MAX).decode("utf-8", "surrogateescape")
-        found = _LATEST.search(text)
-        if found is None:
+        line = _LATEST.search(text)
+        if line is None:
             raise ValueError("it names no model_checkpoint_path; if it is another file, move it or use another folder")
-        escaped = os.fsencode(found[1]).decode("unicode_escape")  # an escape is one byte, as in C
+        escaped = os.fsencode(line[1]).decode("unicode_escape")  # an escape is one byte, as in C
         name = Path(os.fsdecode(escaped.encode("latin-1"))).name
         if not is_file_name(name):
             raise ValueError("its model_checkpoint_path names no file")
@@ -133,10 +133,10 @@ def latest(folder: Path) -> Path | None:
     """
     with refused(folder / LIST):
         try:
-            found = listed_latest(folder)
+            path = listed_latest(folder)
         except FileNotFoundError:
             return None
-        return found if is_tensorflow(found) or is_file(found) else None
+        return path if is_tensorflow(path) or is_file(path) else None
 
 
 def latest_in(path: Path) -> Path:
@@ -148,16 +148,16 @@ def latest_in(path: Path) -> Path:
     with refused(path):
         if not path.is_dir():
             return path
-    found = latest(path)
-    if found is None:
+    checkpoint = latest(path)
+    if checkpoint is None:
         raise CheckpointError(path, "unreadable", f"the folder has no file {LIST!r} that names a checkpoint in it")
-    return found
+    return checkpoint
 
 
-def list_image(newest: Path, kept: Sequence[Path]) -> bytes:
+def list_image(newest: Path, paths: Sequence[Path]) -> bytes:
     """Return the bytes of a list, as TensorFlow writes it."""
     lines = [f'model_checkpoint_path: "{_escaped(newest.name)}"']
-    lines += [f'all_model_checkpoint_paths: "{_escaped(path.name)}"' for path in kept if path.parent == newest.parent]
+    lines += [f'all_model_checkpoint_paths: "{_escaped(path.name)}"' for path in paths if path.parent == newest.parent]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -196,8 +196,8 @@ class SavedCheckpoint(NamedTuple):
         except OSError:  # unknown: it stays on the list
             return True
 
-    def write(self, data: bytes | Mapping[str, Any], kept: Sequence[SavedCheckpoint]) -> None:
-        """Write the file or the tensors of this checkpoint, and the folder's list of the checkpoints that are kept.
+    def write(self, data: bytes | Mapping[str, Any], checkpoints: Sequence[SavedCheckpoint]) -> None:
+        """Write the file or the tensors of this checkpoint, and the folder's list of `checkpoints`.
 
         Raises:
             ArgumentError: as for `check_name`.
@@ -207,7 +207,7 @@ class SavedCheckpoint(NamedTuple):
         folder = self.path.parent
         with refused(folder / LIST), contextlib.suppress(FileNotFoundError):
             listed_latest(folder)
-        listed = folder / LIST, list_image(self.path, [one.path for one in kept])
+        listed = folder / LIST, list_image(self.path, [one.path for one in checkpoints])
         if isinstance(data, bytes):
             write_together([(self.path, data), listed])
         else:

@@ -49,7 +49,7 @@ class SavedDropout(NamedTuple):
 
 def dropout_specs(prefix: str, dropout: Sequence[SavedDropout]) -> dict[str, TensorSpec]:
     """Return the tensors that hold the data of dropout states."""
-    return {own.name(prefix): TensorSpec((own.nbytes,), np.dtype(np.uint8)) for own in dropout if own.nbytes}
+    return {saved.name(prefix): TensorSpec((saved.nbytes,), np.dtype(np.uint8)) for saved in dropout if saved.nbytes}
 
 
 class Item:
@@ -84,11 +84,11 @@ class Item:
         """
         if state.keys() != self.state_keys:
             raise Refusal("mismatch", f"{key!r} was another kind of item")
-        theirs = spec_in(state) if self.spec else None
+        saved = spec_in(state) if self.spec else None
         for field in STRUCTURE:
-            found, own = getattr(theirs, field, None), getattr(self.spec, field, None)
-            if found != own:
-                raise Refusal("mismatch", f"{field} of {key!r} is {found}, expecting {own}")
+            got, expected = getattr(saved, field, None), getattr(self.spec, field, None)
+            if got != expected:
+                raise Refusal("mismatch", f"{field} of {key!r} is {got}, expecting {expected}")
         return dropout_in(state)
 
     def writes(self, tensors: Mapping[str, Array], dropout: Sequence[SavedDropout] = (), /) -> list[Callable[[], None]]:
@@ -120,12 +120,12 @@ def merged(parts: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
     Raises:
         ArgumentError: two of them have one name.
     """
-    found: dict[str, Array] = {}
-    for own in parts:
-        if both := found.keys() & own.keys():
+    all_tensors: dict[str, Array] = {}
+    for tensors in parts:
+        if both := all_tensors.keys() & tensors.keys():
             raise ArgumentError("items", "different names for all tensors", f"{min(both)!r} twice")
-        found |= own
-    return found
+        all_tensors |= tensors
+    return all_tensors
 
 
 class _ArrayItem(Item):
@@ -183,7 +183,7 @@ class ModelItem(Item):
 
     def tensors(self) -> dict[str, Array]:
         data = {saved.name(self.prefix): state.data for saved, state in self._dropout() if state.data}
-        return self.weights.tensors() | {name: np.frombuffer(found, np.uint8) for name, found in data.items()}
+        return self.weights.tensors() | {name: np.frombuffer(raw, np.uint8) for name, raw in data.items()}
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"name": self.name, "dropout": [saved for saved, _ in self._dropout()]}
@@ -191,8 +191,8 @@ class ModelItem(Item):
     def _dropout(self) -> list[tuple[SavedDropout, DropoutState]]:
         """Return the dropout state of each engine that ran the model, and the first one of the model's own engine."""
         engine = engine_for(self.device).name
-        own = {engine: DropoutState(engine, self.op.spec.seed)} | {s.engine: s for s in self.op.dropout_states()}
-        return [(SavedDropout(s.engine, s.seed, s.position, len(s.data)), s) for s in own.values()]
+        states = {engine: DropoutState(engine, self.op.spec.seed)} | {s.engine: s for s in self.op.dropout_states()}
+        return [(SavedDropout(s.engine, s.seed, s.position, len(s.data)), s) for s in states.values()]
 
     def writes(self, tensors: Mapping[str, Array], dropout: Sequence[SavedDropout] = ()) -> list[Callable[[], None]]:
         states = (saved.read(self.prefix, tensors) for saved in dropout)
@@ -206,7 +206,9 @@ class _LayerItem(ModelItem):
         super().__init__(prefix, *model_of(layer))
         self.own_scope = layer.scope_name
         self.others = {
-            self.prefix + own: variable for own, variable in layer.variables_by_name().items() if own != OPAQUE_KERNEL
+            self.prefix + name: variable
+            for name, variable in layer.variables_by_name().items()
+            if name != OPAQUE_KERNEL
         }
 
     def expected(self, dropout: Sequence[SavedDropout] = ()) -> dict[str, TensorSpec]:
@@ -247,10 +249,10 @@ def spec_in(state: Mapping[str, Any]) -> RNNSpec:
 
 def dropout_in(state: Mapping[str, Any]) -> list[SavedDropout]:
     """Read and validate the dropout states in an item's state; items other than models have none."""
-    found = [SavedDropout(*row) for row in state.get("dropout", [])]
-    for saved in found:
+    states = [SavedDropout(*row) for row in state.get("dropout", [])]
+    for saved in states:
         DropoutState(saved.engine, saved.seed, saved.position)
-    return found
+    return states
 
 
 def check_has_room(specs: Mapping[str, TensorSpec], spec: RNNSpec) -> None:
@@ -294,8 +296,8 @@ def _models_in(file: OpenFile) -> dict[str, Model | None]:
         # contain the key. A scope that is below a longer key, too, is tried last.
         below = [scope for scope in scopes if scope.startswith(_prefix(key))]
         inner = sorted(below, key=lambda scope: _owner(scope, keys) != _prefix(key))
-        own = [_prefix(key), *inner, ""]
-        found[key] = _model(key, spec_in(state), own, file.specs) if "spec" in state else None
+        candidates = [_prefix(key), *inner, ""]
+        found[key] = _model(key, spec_in(state), candidates, file.specs) if "spec" in state else None
     return found
 
 
@@ -311,6 +313,6 @@ def _prefix(key: str) -> str:
 def _model(key: str, spec: RNNSpec, scopes: list[str], specs: Mapping[str, TensorSpec]) -> Model:
     check_has_room(specs, spec)
     for scope in scopes:
-        if all((found := specs.get(scope + t.name)) and found.shape == t.shape for t in tf_tensors(spec)):
+        if all((stored := specs.get(scope + t.name)) and stored.shape == t.shape for t in tf_tensors(spec)):
             return Model(spec, scope)
     raise Refusal("mismatch", f"the tensors of {shorten(key)} are not there, or not as its spec has them")

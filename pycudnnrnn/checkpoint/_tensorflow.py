@@ -28,10 +28,10 @@ Write = Callable[[], None]
 _Result = TypeVar("_Result")
 
 
-class _Own(NamedTuple):
+class _Place(NamedTuple):
     """The name of an item's tensor in the file, and the shape and dtype that it must have."""
 
-    theirs: str
+    name: str
     spec: TensorSpec
 
 
@@ -64,9 +64,13 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
     """
     with opened(path) as bundle:
         plan, guesses = _plan(bundle, items)
-        arrays = {key: {name: bundle.read(place.theirs) for name, place in own.items()} for key, own in plan.items()}
+        arrays = {
+            key: {name: bundle.read(place.name) for name, place in places.items()} for key, places in plan.items()
+        }
         if require_finite:
-            check_finite({place.theirs: arrays[key][name] for key, own in plan.items() for name, place in own.items()})
+            check_finite(
+                {place.name: arrays[key][name] for key, places in plan.items() for name, place in places.items()}
+            )
     for text in guesses:
         warn(f"{path}: {text}")
     return [write for key, item in items.items() for write in item.writes(arrays[key])]
@@ -80,19 +84,19 @@ def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
     """
     parts, summed = [], []
     for key, item in items.items():
-        own = item.tensors()
+        arrays = item.tensors()
         if item.spec is not None:
             _check_has_a_cell(key, item.spec)
             pairs = {item.scope + tensor.name for tensor in tf_tensors(item.spec) if tensor.kind == "pair"}
-            summed += [repr(key)] if _differ(own, pairs) else []
+            summed += [repr(key)] if _differ(arrays, pairs) else []
             names = item.expected().keys() - pairs  # nor dropout states, which are not variables
-            own = {name: array for name, array in own.items() if name in names}
-        parts.append(own)
-    found = merged(parts)
+            arrays = {name: array for name, array in arrays.items() if name in names}
+        parts.append(arrays)
+    together = merged(parts)
     if summed:
         text = "TensorFlow's cells have one bias per gate: of two that differ the sum is written, restored in halves"
         warn(f"{text}, in {', '.join(summed)}")
-    return found
+    return together
 
 
 def _check_has_a_cell(key: str, spec: RNNSpec) -> None:
@@ -102,29 +106,30 @@ def _check_has_a_cell(key: str, spec: RNNSpec) -> None:
         raise ArgumentError(f"items[{key!r}]", "an RNN that TensorFlow has a cell for", got)
 
 
-def _differ(own: Mapping[str, Array], pairs: set[str]) -> bool:
+def _differ(arrays: Mapping[str, Array], pairs: set[str]) -> bool:
     """Return True if halving the sums would give other biases than these."""
-    totals = {name: own[name[: -len("_cudnn_0")]] for name in pairs}
+    totals = {name: arrays[name[: -len("_cudnn_0")]] for name in pairs}
     return any(
-        not np.array_equal(own[name], (total / 2).astype(total.dtype), equal_nan=True) for name, total in totals.items()
+        not np.array_equal(arrays[name], (total / 2).astype(total.dtype), equal_nan=True)
+        for name, total in totals.items()
     )
 
 
-def _plan(bundle: Bundle, items: Mapping[str, Item]) -> tuple[dict[str, dict[str, _Own]], list[str]]:
+def _plan(bundle: Bundle, items: Mapping[str, Item]) -> tuple[dict[str, dict[str, _Place]], list[str]]:
     """Return the place of each item's tensors, with everything except their bytes checked, and `_scopes`' guesses."""
     models = find_models({name: entry.shape for name, entry in bundle.entries.items()})
     scopes, guesses = _scopes(bundle, models, items)
     plan = {key: _places(bundle, key, item, scopes.get(key, "")) for key, item in items.items()}
     taken: dict[str, str] = {}
-    for key, own in plan.items():
-        for name, (theirs, spec) in own.items():
-            if theirs in taken:
-                both = f"{taken[theirs]!r} and {key!r} would both read {theirs!r}"
+    for key, places in plan.items():
+        for name, (name_in_file, spec) in places.items():
+            if name_in_file in taken:
+                both = f"{taken[name_in_file]!r} and {key!r} would both read {name_in_file!r}"
                 raise Refusal("mismatch", f"{both}: give them the scopes of the file as keys; {_there(bundle, models)}")
-            taken[theirs] = key
-            if theirs not in bundle.entries:
-                raise Refusal("mismatch", f"{theirs!r} is not there, for {name!r}; the file has {bundle.named()}")
-            spec.check(theirs, bundle.spec(theirs))
+            taken[name_in_file] = key
+            if name_in_file not in bundle.entries:
+                raise Refusal("mismatch", f"{name_in_file!r} is not there, for {name!r}; the file has {bundle.named()}")
+            spec.check(name_in_file, bundle.spec(name_in_file))
     return plan, guesses
 
 
@@ -134,14 +139,14 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -
     An RNN with TF's default name, or none, gets the only matching scope that is left. Such a guess needs a warning,
     whose text is returned, too.
     """
-    found: dict[str, str] = {}
+    scopes: dict[str, str] = {}
     for key, item in items.items():
         named = [scope for scope in _names_of_scopes(item) if item.spec and _first(item.spec, scope) in bundle.entries]
         if named:
-            found[key] = named[0]
-    taken, guesses = set(found.values()), []
+            scopes[key] = named[0]
+    taken, guesses = set(scopes.values()), []
     for key, item in items.items():
-        if item.spec is None or key in found:
+        if item.spec is None or key in scopes:
             continue
         left = [m.scope for m in models if m.scope not in taken and _first(item.spec, m.scope) in bundle.entries]
         cell, name = cell_scope(item.spec, 0).rstrip("/"), item.prefix.rstrip("/") or item.own_scope
@@ -149,48 +154,47 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -
             which = "none is under that name: give its scope as key" if left else "none of these is one"
             raise Refusal("mismatch", f"{key!r} needs a {cell}; {which}; {_there(bundle, models)}")
         guesses.append(f"nothing names {key!r}, which takes the only {cell} that is left: {left[0].rstrip('/')!r}")
-        found[key] = left[0]
-    return found, guesses
+        scopes[key] = left[0]
+    return scopes, guesses
 
 
 def _names_of_scopes(item: Item) -> list[str]:
     """Return the scopes that an item can be under, with their slashes: its key, and its own name below the key."""
-    own = f"{item.own_scope}/" if item.own_scope else ""
-    return [item.prefix or item.scope, item.prefix + own]
+    own_scope = f"{item.own_scope}/" if item.own_scope else ""
+    return [item.prefix or item.scope, item.prefix + own_scope]
 
 
 def _first(spec: RNNSpec, scope: str) -> str:
     return scope + tf_tensors(spec)[0].name
 
 
-def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Own]:
+def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Place]:
     expected = item.expected()
     if item.spec is None:
         places = {}
-        for own, spec in expected.items():
-            bare = own.removeprefix(item.prefix)
-            theirs = next((name for name in (*names_of(own), *names_of(bare)) if name in bundle.entries), bare)
-            places[own] = _Own(theirs, spec)
+        for name, spec in expected.items():
+            bare = name.removeprefix(item.prefix)
+            candidates = [*names_of(name), *names_of(bare)]
+            places[name] = _Place(next((c for c in candidates if c in bundle.entries), bare), spec)
         return places
-    found = dict(_cells(bundle, key, item, item.spec, scope, expected))
+    places = dict(_cells(bundle, key, item, item.spec, scope, expected))
     for name in expected.keys() - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}:
-        own = name.removeprefix(item.prefix)
-        candidates = [scope + own, *(prefix + own for prefix in _names_of_scopes(item))]
-        theirs = next((candidate for candidate in candidates if candidate in bundle.entries), candidates[0])
-        found[name] = _Own(theirs, expected[name])
-    return found
+        bare = name.removeprefix(item.prefix)
+        candidates = [prefix + bare for prefix in (scope, *_names_of_scopes(item))]
+        places[name] = _Place(next((c for c in candidates if c in bundle.entries), candidates[0]), expected[name])
+    return places
 
 
 def _cells(
     bundle: Bundle, key: str, item: Item, spec: RNNSpec, scope: str,
     expected: Mapping[str, TensorSpec],
-) -> Iterator[tuple[str, _Own]]:  # fmt: skip
+) -> Iterator[tuple[str, _Place]]:  # fmt: skip
     """Yield the places of the tensors of an RNN's cells, after checking that the cells have no others."""
     taken: set[str] = set()
-    for tensor, theirs in look_up(spec, bundle.entries, scope.__add__):
-        taken.add(theirs)
-        own = item.scope + tensor.name
-        yield own, _Own(theirs, expected[own])
+    for tensor, name_in_file in look_up(spec, bundle.entries, scope.__add__):
+        taken.add(name_in_file)
+        full_name = item.scope + tensor.name
+        yield full_name, _Place(name_in_file, expected[full_name])
     around = scope + cell_scope(spec, 0).partition("cell_")[0]
     for name in bundle.entries:
         if name.startswith(around) and name not in taken and not is_below(name, taken):

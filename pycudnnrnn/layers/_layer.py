@@ -268,8 +268,8 @@ class RNNLayer(TF1Layer):
 
     @params.setter
     def params(self, value: Any) -> None:
-        own = self.params
-        if value is not own:
+        params = self.params
+        if value is not params:
             self._variables[OPAQUE_KERNEL].assigning("params", value)()
 
     @property

@@ -246,7 +246,7 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
         if isinstance(restored_tensors, Mapping):
-            named = _own_among(restored_tensors, self.spec, lambda name: self.prefix + name)
+            named = _tensors_among(restored_tensors, self.spec, lambda name: self.prefix + name)
         else:
             named = self._by_order(list(restored_tensors))
         arrays = {name: host_of(name, array) for name, array in named.items()}
@@ -280,33 +280,33 @@ class CudnnOpaqueParamsSaveable(Saveable):
         self._assignment(*to_canonical(kernel, layout))()
         return value_of(self._opaque)
 
-    def _by_order(self, given: list[Any]) -> dict[str, Any]:
+    def _by_order(self, tensors: list[Any]) -> dict[str, Any]:
         names = [tensor.name for tensor in tf_tensors(self.spec)]
         of_tf = sum(tensor.kind in {"weight", "bias"} for tensor in tf_tensors(self.spec))
         counts = [len(names)] if self.spec.num_proj else sorted({of_tf, len(names)})
-        if len(given) not in counts:
+        if len(tensors) not in counts:
             expected = " or ".join(f"{n}" for n in counts) + " tensors"
-            raise ArgumentError("restored_tensors", expected, f"{len(given)} tensors")
-        return dict(zip(names, given, strict=False))
+            raise ArgumentError("restored_tensors", expected, f"{len(tensors)} tensors")
+        return dict(zip(names, tensors, strict=False))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, scope={self.scope!r}, {self.spec!r})"
 
 
-def _own_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str], str]) -> dict[str, Any]:
+def _tensors_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str], str]) -> dict[str, Any]:
     """Return an RNN's tensors by their names without scope. The pairs of biases may be absent.
 
     `named` gives the full name of each. Other entries are not touched: a checkpoint holds strings and bytes, too.
     """
-    found: dict[str, Any] = {}
-    for tensor, theirs in look_up(spec, tensors, named):
-        if theirs not in tensors:
-            given = sorted(map(str, tensors))
-            raw = [name for name in given if name.rpartition("/")[2].startswith("opaque_kernel")]
-            hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw and not found else ""
-            raise ArgumentError("restored_tensors", f"{theirs} among the names{hint}", given[:8])
-        found[tensor.name] = tensors[theirs]
-    return found
+    by_name: dict[str, Any] = {}
+    for tensor, name_in_file in look_up(spec, tensors, named):
+        if name_in_file not in tensors:
+            names = sorted(map(str, tensors))
+            raw = [name for name in names if name.rpartition("/")[2].startswith("opaque_kernel")]
+            hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw and not by_name else ""
+            raise ArgumentError("restored_tensors", f"{name_in_file} among the names{hint}", names[:8])
+        by_name[tensor.name] = tensors[name_in_file]
+    return by_name
 
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
@@ -603,8 +603,9 @@ class RNNParamsSaveable(Saveable):
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
         by_name = isinstance(restored_tensors, Mapping)
         if self._cells is not None:
-            own = _own_among(restored_tensors, self._cells.spec, self._of_cell) if by_name else list(restored_tensors)
-            return self._cells.restoring(own)
+            if by_name:
+                restored_tensors = _tensors_among(restored_tensors, self._cells.spec, self._of_cell)
+            return self._cells.restoring(restored_tensors)
         names = list(self.tensors())
         if by_name:
             missing = [name for name in names if name not in restored_tensors]

@@ -73,13 +73,13 @@ def read(path: Any, names: Iterable[str] | None = None) -> dict[str, Array]:
 
     Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
     """
-    wanted = [names] if isinstance(names, str) else names
+    selection = [names] if isinstance(names, str) else names
     with opened(Path(path)) as bundle:
-        found = {check_text("names", n): bundle.read(n) for n in (bundle.numbers if wanted is None else wanted)}
-        left = [name for name in bundle.others if name != OBJECT_GRAPH] if wanted is None else []
+        arrays = {check_text("names", n): bundle.read(n) for n in (bundle.numbers if selection is None else selection)}
+        left = [name for name in bundle.others if name != OBJECT_GRAPH] if selection is None else []
     if left:
         warn(f"{path}: left out, as they hold no numbers: {some(left, shorten)}")
-    return found
+    return arrays
 
 
 @contextlib.contextmanager

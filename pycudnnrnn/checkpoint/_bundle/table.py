@@ -83,11 +83,11 @@ class Message:
 def varint(value: int) -> bytes:
     """Write a number of at most 64 bits, a negative one in two's complement."""
     value &= _64_BITS
-    found = bytearray()
+    data = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        data.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*data, value])
 
 
 def field(number: int, value: int | bytes, kind: int = VARINT) -> bytes:
@@ -164,14 +164,14 @@ def read(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         if place[0] != end:
             raise ValueError(f"a block lies at byte {place[0]}, expecting {end}")
         end = sum(place) + TRAILER_NBYTES
-        for key, found in _entries(_block(data, *place)):
+        for key, content in _entries(_block(data, *place)):
             names_nbytes += len(key)
             if names_nbytes > NAMES_NBYTES_MAX:
                 raise ValueError(f"more than {NAMES_NBYTES_MAX} bytes of names")
             if before is not None and key <= before:
                 raise ValueError(f"the key {key!r:.80} is not after the one before it")
             before = key
-            yield key, found
+            yield key, content
     _block(data, *meta)  # nothing in it is needed, but it must be undamaged, too
 
 
@@ -216,8 +216,8 @@ def _block(data: bytes, offset: int, nbytes: int) -> Cursor:
 def _entries(block: Cursor) -> Iterator[tuple[bytes, bytes]]:
     key = b""
     while block.left:
-        shared, own, value = block.varint(), block.varint(), block.varint()
-        if shared + own > KEY_MAX:
-            raise ValueError(f"a key of {shared} shared and {own} own bytes; the cap is {KEY_MAX}")
-        key = key[:shared] + block.take(own)
+        shared, unshared, value = block.varint(), block.varint(), block.varint()
+        if shared + unshared > KEY_MAX:
+            raise ValueError(f"a key of {shared} shared and {unshared} own bytes; the cap is {KEY_MAX}")
+        key = key[:shared] + block.take(unshared)
         yield key, block.take(value)
