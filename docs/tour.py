@@ -1,13 +1,14 @@
 """Run the tour and make its page: `python -m docs.tour`.
 
 `examples/tour.ipynb` is stored with its outputs, without what differs from run to run. `docs/tour.md` is the same as a
-page; a test compares the two.
+page, without the lines that show pictures in Jupyter; a test compares the two.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,8 @@ def page(notebook: Any) -> dict[Path, bytes]:
     files: dict[Path, bytes] = {}
     parts: list[str] = []
     for cell in notebook.cells:
-        parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
+        code = re.sub(r"^(from IPython.* )?Image\b.*\n?", "", cell.source, flags=re.MULTILINE).strip()
+        parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{code}\n```")
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if "image/png" in data:

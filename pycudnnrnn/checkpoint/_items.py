@@ -229,7 +229,7 @@ def model_of(layer: RNNLayer) -> tuple[CudnnRNN, Any, str, str]:
         StateError: a layer that is not built.
     """
     if not layer.built:
-        raise StateError(f"the layer {layer.name!r} is not built, so what belongs to it is not known yet: build it")
+        raise StateError(f"the layer {layer.name!r} is not built and has no weights yet: call it once, or build(input_shape)")
     return layer.op, layer.params, layer.name, layer.device or "cpu"
 
 
