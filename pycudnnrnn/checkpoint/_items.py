@@ -229,7 +229,8 @@ def model_of(layer: RNNLayer) -> tuple[CudnnRNN, Any, str, str]:
         StateError: a layer that is not built.
     """
     if not layer.built:
-        raise StateError(f"the layer {layer.name!r} is not built and has no weights yet: call it once, or build(input_shape)")
+        how = "call it once, or build(input_shape)"
+        raise StateError(f"the layer {layer.name!r} is not built, and has no weights yet: {how}")
     return layer.op, layer.params, layer.name, layer.device or "cpu"
 
 
