@@ -27,7 +27,7 @@ from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn._tf1.variable import value_of
 from pycudnnrnn.checkpoint import _file, _tensorflow
 from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
-from pycudnnrnn.checkpoint._file import REASONS, Refusal, TensorSpec, parsing
+from pycudnnrnn.checkpoint._file import REASONS, Refusal, Summary, TensorSpec, parsing, summary_of
 from pycudnnrnn.checkpoint._folder import (
     FORMATS,
     LIST,
@@ -51,7 +51,6 @@ from pycudnnrnn.checkpoint._items import (
     spec_in,
     states_in,
 )
-from pycudnnrnn.checkpoint._summary import Summary, summary_of
 from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers import KINDS, RNNLayer

@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
-from pycudnnrnn.checkpoint import _bundle, _summary
+from pycudnnrnn.checkpoint import _bundle, _file
 from pycudnnrnn.checkpoint._bundle import table
 from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
 from pycudnnrnn.checkpoint._bundle.table import field
@@ -333,7 +333,7 @@ def test_what_tensorflow_has_no_cell_for_and_what_no_bundle_can_hold_is_refused(
 
 
 def test_complex_numbers_are_summarised_by_their_absolute_values_and_all_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(_summary, "PIECE", 2)
+    monkeypatch.setattr(_file, "PIECE", 2)
     numbers = np.array([3 + 4j, complex(np.nan, 1), -6j, complex(0, np.inf)], "c16")
     arrays = {"z": numbers, "narrow": numbers[::2].astype("c8"), "large": np.full(2, 6e4, "f2")}
     Saver(arrays).save(tmp_path / "m", format="tensorflow")
