@@ -81,3 +81,15 @@ def test_a_scope_stays_with_the_variables_that_it_named():
         cell(X, (H, X), scope="refused")
     assert cell.add_weight("late", (2,)).name == "own/late"
     assert cell.variables[0].name.startswith("own/")
+
+
+@pytest.mark.parametrize(
+    ("kind", "states", "expected"), [(CudnnLSTM, (H,), r"\(h, c\)"), (CudnnGRU, (H, H), r"\(h,\)")]
+)
+def test_a_tuple_of_states_has_the_length_of_the_cell(kind, states, expected):
+    layer = kind(1, 3, dtype="float64")
+    for call in (lambda: layer(FIRST, states), lambda: layer.stream(states)):
+        with pytest.raises(
+            ArgumentError, match=f"initial_state: a tuple of {len(states)}, expecting a tuple {expected}"
+        ):
+            call()
