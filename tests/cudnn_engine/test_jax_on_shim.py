@@ -4,6 +4,7 @@ What it shows: which address goes where, which memory is asked of whom, on which
 streams and devices are `tests/gpu`'s.
 """
 
+import ctypes
 import dataclasses
 from unittest import mock
 
@@ -15,6 +16,7 @@ from jax.experimental.buffer_callback import Buffer
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
+from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
 from pycudnnrnn.interop import _jax_cudnn
@@ -161,6 +163,20 @@ def test_lengths_that_are_an_array_are_read_on_the_host_with_one_wait_for_each_p
     ):
         jax.block_until_ready(both(jnp.array([5, -1, 0], "int32"), *arguments_of(problem)))
     assert not played.complaints
+
+
+def test_device_memory_is_read_on_its_stream_after_the_work_there():
+    memory, done = np.arange(4, dtype="i4"), []
+
+    def copy(target, source, nbytes, kind, stream):
+        ctypes.memmove(target, source, nbytes)
+        done.append(("copy", kind, stream))
+
+    runtime = mock.Mock(memcpyAsync=copy, memcpyDeviceToHost=2, streamSynchronize=lambda s: done.append(("wait", s)))
+    device = mock.Mock(**{"xp.cuda.runtime": runtime})
+    found = CudaDevice.read_at(device, memory.ctypes.data, memory.nbytes, STREAM)
+    assert np.array_equal(found.view("i4"), memory)
+    assert done == [("copy", 2, STREAM), ("wait", STREAM)]
 
 
 def test_lengths_of_batches_of_one_step_may_be_an_array(play):

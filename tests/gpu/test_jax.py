@@ -37,7 +37,8 @@ def loss_of(problem, **keywords):
     from pycudnnrnn.interop.jax import rnn
 
     def loss(params, x, *states):
-        output = rnn(params, x, *states, spec=problem.op, sequence_lengths=problem.lengths, **keywords)[0]
+        options = {"spec": problem.op, "sequence_lengths": problem.lengths} | keywords
+        output = rnn(params, x, *states, **options)[0]
         return (output * problem.dy).sum(), output
 
     return loss
@@ -60,6 +61,18 @@ def test_values_and_gradients_are_the_numpy_engines(jax, kind, jitted, lengths):
     assert output.devices() == {jax.devices()[0]}
     for found, wanted in ((output, expected.output), (d_params, gradients.params), (d_x, gradients.input)):
         close(found, wanted)
+
+
+def test_lengths_may_be_an_array_that_only_the_device_knows(jax):
+    problem = problem_of(lengths=[7, 0, 3])
+    traced = jax.jit(jax.grad(lambda n, *a: loss_of(problem, sequence_lengths=n)(*a)[0], argnums=(1, 2)))
+    expected = problem.forward().backward(problem.dy)
+    for ours, theirs in zip(
+        traced(jax.numpy.array([7, 0, 3], "int32"), *given_of(jax, problem)),
+        (expected.params, expected.input),
+        strict=True,
+    ):
+        close(ours, theirs)
 
 
 @pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "grad of vmap", "checkpoint"])
