@@ -105,10 +105,13 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
     assert set(asked) == {"cuda:1"}
 
 
-@pytest.mark.parametrize("what", ["layout", "states_nbytes", "reserve_nbytes", "workspace_nbytes"])
+SIZES = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
+
+
+@pytest.mark.parametrize("what", ["layout", *SIZES])
 def test_a_device_that_needs_more_than_the_one_that_was_asked_is_refused(play, monkeypatch, what):
     _, engine, _ = play()
-    batch = mock.Mock(**dict.fromkeys(_jax_cudnn._SIZES, 0) | {what: 1 << 30})
+    batch = mock.Mock(**dict.fromkeys(SIZES, 0) | {what: 1 << 30})
     layout = ShuffledEngine(1).layout if what == "layout" else engine.layout
     other = mock.Mock(device="cuda:1", layout=layout, addressed=lambda *_, **__: batch)
     monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))

@@ -5,11 +5,10 @@ import types
 from unittest import mock
 
 import numpy as np
-import pytest
 import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.interop import _torch_cudnn, _torch_ops
@@ -130,15 +129,22 @@ def flat_gradient(module):
     return torch.cat([weight.grad.flatten() for weight in module.parameters() if weight.grad is not None])
 
 
+class ChainedEngine(NumpyEngine):
+    """The NumPy engine with the dropout of a chain of forwards, in place of a seed for each."""
+
+    def __init__(self, chain):
+        self._state = DropoutState(self.name, *chain)
+
+    def dropout(self, spec, _):
+        return super().dropout(spec, self._state)
+
+
 def on_numpy(*arguments, run=step, chain=None):
     """The same step on the NumPy engine, which the stand-in computes with.
 
     `chain` is a seed of dropout, and how many forwards have carried its states on.
     """
-    state = _torch_ops.DropoutState
-    with use_engine(NumpyEngine()), pytest.MonkeyPatch.context() as patch:
-        if chain:
-            patch.setattr(_torch_ops, "DropoutState", lambda name, _: state(name, *chain))
+    with use_engine(ChainedEngine(chain) if chain else NumpyEngine()):
         return run(*arguments)
 
 
