@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pycudnnrnn._checks import check_word, one_of, shorten
-from pycudnnrnn.errors import ArgumentTypeError, MissingDependencyError
+from pycudnnrnn._checks import check_word, needs, one_of, shorten
+from pycudnnrnn.errors import ArgumentTypeError
 
 INT32_MAX: Final = 2**31 - 1
 """Largest size that cuDNN takes. Source: `int` arguments of cudnnSetRNNDescriptor_v8 (cudnn_adv.h)."""
@@ -72,20 +72,17 @@ class DType(StrEnum):
         known = _NUMPY_DTYPES.get(self)
         if known is not None:
             return known
-        try:
+        with needs("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays"):
             import ml_dtypes  # noqa: PLC0415  optional
-        except ImportError as error:
-            raise MissingDependencyError("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays") from error
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
 
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return _ITEMSIZES[self]
+        return 2 if self is DType.BFLOAT16 else self.numpy.itemsize
 
 
-_ITEMSIZES: Final = {DType.FLOAT16: 2, DType.BFLOAT16: 2, DType.FLOAT32: 4, DType.FLOAT64: 8}
 _NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "float32", "float64")}
 
 

@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pycudnnrnn import ops
 from pycudnnrnn._checks import needs
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import reference, strategies
-from pycudnnrnn.testing.problems import Array, Problem, make_problem
+from pycudnnrnn.testing.problems import Array, Problem
 
 with needs("hypothesis", "testing", "pycudnnrnn.testing.ConverterTests"):
     from hypothesis import given
@@ -110,7 +109,9 @@ class ConverterTests:
     def test_numbers_are_those_of_the_reference(self) -> None:
         """Results of `run_mine` equal those of the equations, in float64."""
 
-        @given(_calls(self.models.map(lambda spec: spec.replace(dtype="float64"))))
+        @given(
+            strategies.problems(self.models.map(lambda spec: spec.replace(dtype="float64")), max_time=4, max_batch=3)
+        )
         def check(problem: Problem) -> None:
             spec, (weights, biases) = problem.spec, problem.op.params_to_canonical(problem.params)
             expected = reference.forward(spec, weights, biases, problem.x, problem.hx, problem.cx)
@@ -126,7 +127,7 @@ class ConverterTests:
     def _check_all(self, models: st.SearchStrategy[RNNSpec], layouts: Any = None) -> None:
         """Convert in the layouts of a strategy; None: in the arithmetic one."""
 
-        @given(_calls(models), st.data())
+        @given(strategies.problems(models, max_time=4, max_batch=3), st.data())
         def check(problem: Problem, data: st.DataObject) -> None:
             self._check(problem, problem.op.layout() if layouts is None else data.draw(layouts(problem.spec)))
 
@@ -149,11 +150,3 @@ class ConverterTests:
             for index, (one, other) in enumerate(zip(mine, ours, strict=True)):
                 assert (one.shape, one.dtype) == (other.shape, other.dtype), f"{kind}[{index}]"
                 assert one.tobytes() == other.tobytes(), f"{kind}[{index}] has other numbers"
-
-
-def _calls(models: st.SearchStrategy[RNNSpec]) -> st.SearchStrategy[Problem]:
-    """Return a strategy for calls with equal lengths."""
-    return st.builds(
-        lambda spec, T, B, seed: make_problem(ops.from_spec(spec), T, B, None, seed),
-        models, st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**32 - 1),
-    )  # fmt: skip

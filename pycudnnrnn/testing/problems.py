@@ -51,7 +51,7 @@ class Problem:
         ['dhx', 'dparams', 'dx', 'hy', 'y']
     """
 
-    op: Any
+    op: ops.CudnnRNN
     params: Array
     x: Array
     hx: Array
@@ -98,8 +98,7 @@ class Problem:
     @property
     def spec(self) -> RNNSpec:
         """The description of the op's RNN."""
-        spec: RNNSpec = self.op.spec
-        return spec
+        return self.op.spec
 
     @property
     def full_lengths(self) -> list[int]:
@@ -120,8 +119,7 @@ class Problem:
         params = self.params if params is None else params
         states = (self.hx, self.cx) if self.spec.has_cell_state else (self.hx,)
         keywords = {"sequence_lengths": self.lengths} | keywords
-        forward: ops.Forward = self.op.forward(self.x, *states, params, **keywords)
-        return forward
+        return self.op.forward(self.x, *states, params, **keywords)
 
     def results(self, *, retain: bool = False, **keywords: Any) -> dict[str, Any]:
         """Compute every result and gradient of this problem, by name.
@@ -148,7 +146,7 @@ class Problem:
 
 
 def make_problem(
-    op: Any, T: int, B: int, lengths: list[int] | None, seed: int, *, values: Sequence[float] | None = None
+    op: ops.CudnnRNN, T: int, B: int, lengths: list[int] | None, seed: int, *, values: Sequence[float] | None = None
 ) -> Problem:
     """Draw the arrays of a call, in the op's dtype: from a normal distribution, or from given values.
 
@@ -174,7 +172,7 @@ def make_problem(
         (5, 2, 3)
     """
     rng = np.random.default_rng(seed)
-    spec: RNNSpec = op.spec
+    spec = op.spec
     pool = None if values is None else np.array(values, np.float64)
 
     def draw(*shape: int, scale: float = 1.0) -> Array:
