@@ -10,7 +10,6 @@ import numpy as np
 
 from pycudnnrnn._checks import needs
 from pycudnnrnn.canonical import from_canonical, to_canonical
-from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import reference, strategies
 from pycudnnrnn.testing.problems import Array, Problem
@@ -108,10 +107,9 @@ class ConverterTests:
 
     def test_numbers_are_those_of_the_reference(self) -> None:
         """Results of `run_mine` equal those of the equations, in float64."""
+        models = self.models.map(lambda spec: spec.replace(dtype="float64"))
 
-        @given(
-            strategies.problems(self.models.map(lambda spec: spec.replace(dtype="float64")), max_time=4, max_batch=3)
-        )
+        @given(strategies.problems(models, max_time=4, max_batch=3))
         def check(problem: Problem) -> None:
             spec, (weights, biases) = problem.spec, problem.op.params_to_canonical(problem.params)
             expected = reference.forward(spec, weights, biases, problem.x, problem.hx, problem.cx)
@@ -125,28 +123,25 @@ class ConverterTests:
         check()
 
     def _check_all(self, models: st.SearchStrategy[RNNSpec], layouts: Any = None) -> None:
-        """Convert in the layouts of a strategy; None: in the arithmetic one."""
+        """Convert views of a buffer there and back, in the layouts of a strategy; None: in the arithmetic one."""
 
         @given(strategies.problems(models, max_time=4, max_batch=3), st.data())
         def check(problem: Problem, data: st.DataObject) -> None:
-            self._check(problem, problem.op.layout() if layouts is None else data.draw(layouts(problem.spec)))
+            spec, (weights, biases) = problem.spec, problem.op.params_to_canonical(problem.params)
+            layout = problem.op.layout() if layouts is None else data.draw(layouts(spec))
+            buffer = np.zeros(layout.size, spec.dtype.numpy)
+            from_canonical(weights, biases, layout, buffer)
+            used = np.zeros(layout.size, bool)
+            for region in layout.regions:
+                used[region.slice] = True
+            buffer[~used] = np.nan
+            before = buffer.copy()
+            back = self.from_mine(spec, self.to_mine(spec, *to_canonical(buffer, layout, copy=False)))
+            assert buffer.tobytes() == before.tobytes(), "to_mine or from_mine has changed its arguments"
+            for kind, ours, mine in zip(("weights", "biases"), (weights, biases), back, strict=True):
+                assert len(mine) == len(ours), f"{len(mine)} {kind} have come back, not {len(ours)}"
+                for index, (one, other) in enumerate(zip(mine, ours, strict=True)):
+                    assert (one.shape, one.dtype) == (other.shape, other.dtype), f"{kind}[{index}]"
+                    assert one.tobytes() == other.tobytes(), f"{kind}[{index}] has other numbers"
 
         check()
-
-    def _check(self, problem: Problem, layout: ParamLayout) -> None:
-        """Convert views of a buffer with this layout there and back."""
-        spec, (weights, biases) = problem.spec, problem.op.params_to_canonical(problem.params)
-        buffer = np.zeros(layout.size, spec.dtype.numpy)
-        from_canonical(weights, biases, layout, buffer)
-        used = np.zeros(layout.size, bool)
-        for region in layout.regions:
-            used[region.slice] = True
-        buffer[~used] = np.nan
-        before = buffer.copy()
-        back = self.from_mine(spec, self.to_mine(spec, *to_canonical(buffer, layout, copy=False)))
-        assert buffer.tobytes() == before.tobytes(), "to_mine or from_mine has changed its arguments"
-        for kind, ours, mine in zip(("weights", "biases"), (weights, biases), back, strict=True):
-            assert len(mine) == len(ours), f"{len(mine)} {kind} have come back, not {len(ours)}"
-            for index, (one, other) in enumerate(zip(mine, ours, strict=True)):
-                assert (one.shape, one.dtype) == (other.shape, other.dtype), f"{kind}[{index}]"
-                assert one.tobytes() == other.tobytes(), f"{kind}[{index}] has other numbers"
