@@ -21,6 +21,9 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependenc
 
 _Enum = TypeVar("_Enum", bound=StrEnum)
 
+NAMED_MAX: Final = 8
+"""Most names that an error lists."""
+
 
 def check_word(enum: type[_Enum], name: str, value: Any) -> _Enum:
     """Return the member of `enum` for a string; the error lists the allowed strings."""
@@ -107,6 +110,12 @@ def one_of(names: list[str]) -> str:
     """Join names for an error text: 'a', 'b' or 'c'."""
     quoted = [repr(name) for name in names]
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def some(names: list[str], write: Callable[[str], str]) -> str:
+    """Join names for an error text: the first few, and the number of the others."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(map(write, names[:NAMED_MAX])) + more
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _locks
 from pycudnnrnn._assignment import write_all
-from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, with_hints
+from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, some, with_hints
 from pycudnnrnn._files import resolve, write_atomically
 from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
@@ -51,7 +51,6 @@ from pycudnnrnn.checkpoint._items import (
     spec_in,
     states_in,
 )
-from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers import KINDS, RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._tf1.tensors import AVERAGE
-from pycudnnrnn.convert._named import Named, completed, flag, some
+from pycudnnrnn.convert._named import Named, completed, flag
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")

@@ -11,14 +11,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._checks import plain, shorten
+from pycudnnrnn._checks import plain, shorten, some
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import DType, RNNMode
 
 Array = npt.NDArray[Any]
 
 _DTYPES: Final = frozenset(map(str, DType))
-_NAMED_AT_MOST: Final = 8
 _DEEPEST: Final = 16
 """Most levels of a nested dict. The deepest tree of a framework here has five. A dict may contain itself."""
 
@@ -192,12 +191,6 @@ def completed(framework: str, prefix: Any, joint: str) -> str:
     if not isinstance(prefix, str):
         raise ConvertError(framework, "prefix", f"expecting a string, got {type(prefix).__name__}")
     return prefix + joint if prefix[-1:].isalnum() else prefix
-
-
-def some(names: list[str], write: Callable[[str], str]) -> str:
-    """Join names for an error text: the first few, and the number of the others."""
-    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
-    return ", ".join(map(write, names[:_NAMED_AT_MOST])) + more
 
 
 def as_numpy(framework: str, key: str, value: Any) -> Array:

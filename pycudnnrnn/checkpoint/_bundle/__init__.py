@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._checks import check_text, shorten
+from pycudnnrnn._checks import check_text, shorten, some
 from pycudnnrnn._files import Source, check_target, locked, write_together
 from pycudnnrnn._messages import warn
 from pycudnnrnn.checkpoint._bundle import table
@@ -26,7 +26,6 @@ from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, h
 from pycudnnrnn.checkpoint._bundle.table import checksum, masked
 from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, is_utf8, parsing, refused
 from pycudnnrnn.checkpoint._folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
-from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ArgumentError
 
 Array = npt.NDArray[Any]

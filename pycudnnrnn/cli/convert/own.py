@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn._checks import some
 from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import from_tf
 from pycudnnrnn.checkpoint._items import Model
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
 
 NAME: Final = "pycudnnrnn"

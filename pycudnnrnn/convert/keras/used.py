@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert._cells import (
     CellKeys,
@@ -18,7 +18,7 @@ from pycudnnrnn.convert._cells import (
     layer_names,
     nearest,
 )  # fmt: skip
-from pycudnnrnn.convert._named import Named, some
+from pycudnnrnn.convert._named import Named
 from pycudnnrnn.convert.keras.config import (
     SETTINGS,
     Layer,

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
-from pycudnnrnn.convert._named import some
 from pycudnnrnn.errors import ConvertError
 
 OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})
