@@ -9,7 +9,6 @@ import contextlib
 import json
 import signal
 import sys
-import tempfile
 import time
 import types
 from collections.abc import Iterator
@@ -40,9 +39,6 @@ LEARNING_RATE: Final = 1e-2
 WARM_UP: Final = 50
 """Updates in which the learning rate rises to its highest; from there it falls along a cosine, to 0 at the end."""
 
-ESTIMATE_AFTER: Final = 2.0
-"""Seconds of training after the first update, which compiles, before the total time is estimated and printed."""
-
 PROMPT_WORDS: Final = 8
 """Fewest words of the line that is the prompt."""
 
@@ -58,33 +54,29 @@ TEMPERATURE: Final = 0.5
               help="Folder for the checkpoint and the pictures.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu, cuda or cuda:1.")
 @click.option("--updates", type=click.IntRange(1), default=UPDATES, show_default=True, help="Number of training steps.")
-@click.option("--seconds", type=click.FloatRange(1), help="Stop the training after this many seconds.")
 @click.option("--units", type=click.IntRange(1), default=128, show_default=True, help="Number of units of the LSTM.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of weights and sample.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON; the rest goes to standard error.")
-def main(
-    text: Path | None, out: Path, device: str, updates: int, seconds: float | None, units: int, seed: int, as_json: bool
-) -> None:
+def main(text: Path | None, out: Path, device: str, updates: int, units: int, seed: int, as_json: bool) -> None:
     """Train an LSTM on English text and compare it with n-gram models.
 
     The command also saves and restores the model, samples text from it, and draws its loss if matplotlib is installed.
-    The text is the documentation that comes with Python, or your own file. A fast and a slow machine learn equally
-    well, unless --seconds stops the training. After Ctrl-C the checkpoint is still written.
+    The text is the documentation that comes with Python, or your own file. After Ctrl-C the checkpoint is written, too.
 
     \b
     Examples:
       python examples/char_lm.py
       python examples/char_lm.py --text book.txt --units 256 --updates 20000
-      python examples/char_lm.py --seconds 20
+      python examples/char_lm.py --updates 500
       python examples/char_lm.py --json | tail -n 1
     """  # noqa: D301  click reads the \b
     console = Console(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
     plot = pictures(console)
-    make_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
         ops.CudnnLSTM(1, 1, 1).layout(device)  # an error here if the device cannot be used
         held.enter_context(one_blas_thread(console) if device == "cpu" else current_device(device))
-        result = run(console, plot, text, out, device, updates, seconds, units, seed)
+        result = run(console, plot, text, out, device, updates, units, seed)
     if as_json:
         click.echo(json.dumps(result))
     if not result["restored_equal"]:
@@ -93,37 +85,31 @@ def main(
 
 def run(
     console: Console, plot: types.ModuleType | None, text: Path | None, out: Path, device: str, updates: int,
-    seconds: float | None, units: int, seed: int,
+    units: int, seed: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Run all parts in order, print the results, and return them."""
-    parts = Parts()
-    with parts("text and n-grams"):
-        train, held_out, alphabet = load_text(text)
-        model = CharLM.create(alphabet, units, seed, device)
-        console.print(f"{len(train):,} characters to train on, {len(held_out):,} held out, {len(alphabet)} different")
-        baselines = ngram_losses(train, held_out, len(alphabet))
-    with parts("training"):
-        trained = train_model(model, train, updates=updates, seconds=seconds, console=console)
+    started = time.perf_counter()
+    train, held_out, alphabet = load_text(text)
+    model = CharLM.create(alphabet, units, seed, device)
+    console.print(f"{len(train):,} characters to train on, {len(held_out):,} held out, {len(alphabet)} different")
+    baselines = ngram_losses(train, held_out, len(alphabet))
+    trained = train_model(model, train, updates=updates, console=console)
     checkpoint = out / "char_lm.safetensors"
-    with parts("checkpoint"):
-        model.save(checkpoint)
-        if trained.interrupted:
-            console.print(f"interrupted; the model so far is in {checkpoint}")
-            sys.exit(130)
-        restored = CharLM.restore(checkpoint, device)
-        probe = held_out[:1000], (None, None)
-        equal = np.array_equal(model.log_probabilities(*probe)[0], restored.log_probabilities(*probe)[0])
-    with parts("held-out text"):
-        losses = {**baselines, f"LSTM, {units} units": restored.loss(np.concatenate([train[-1:], held_out]))}
-    with parts("sample"):
-        prompt = opening(restored.decode(held_out[:5000]))
-        sample = restored.sample(prompt, SAMPLE_LENGTH, TEMPERATURE, seed)
+    model.save(checkpoint)
+    if trained.interrupted:
+        console.print(f"interrupted; the model so far is in {checkpoint}")
+        sys.exit(130)
+    restored = CharLM.restore(checkpoint, device)
+    probe = held_out[:1000], (None, None)
+    equal = np.array_equal(model.log_probabilities(*probe)[0], restored.log_probabilities(*probe)[0])
+    losses = {**baselines, f"LSTM, {units} units": restored.loss(np.concatenate([train[-1:], held_out]))}
+    prompt = opening(restored.decode(held_out[:5000]))
+    sample = restored.sample(prompt, SAMPLE_LENGTH, TEMPERATURE, seed)
     if plot is not None:
-        with parts("pictures"):
-            draw_losses(out / "loss.png", trained.losses, baselines, losses[f"LSTM, {units} units"])
-            plot.draw_layout(model.op.layout(model.device), out / "layout.png", title=repr(model.op.spec))
+        draw_losses(out / "loss.png", trained.losses, baselines, losses[f"LSTM, {units} units"])
+        plot.draw_layout(model.op.layout(model.device), out / "layout.png", title=repr(model.op.spec))
 
-    console.print(verdict(losses, trained.updates, updates, seconds))
+    console.print(table(losses))
     console.print("restored from its checkpoint, the model gives", "equal outputs" if equal else "DIFFERENT outputs")
     console.print("\na sample, after these words of the held-out text:", style="bold")
     console.print(prompt, style="dim")
@@ -131,13 +117,13 @@ def run(
     console.print(sample[len(prompt) :])
     console.print()
     console.print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
-    console.print(parts.text())
+    seconds = time.perf_counter() - started
+    console.print(f"{trained.speed:,.0f} characters/s in training; {seconds:.1f} s in all")
     return {
         **baselines,
         "held_out": losses[f"LSTM, {units} units"],
         "updates": trained.updates,
-        "seconds": parts.total,
-        "parts": parts.seconds,
+        "seconds": seconds,
         "chars_per_second": trained.speed,
         "restored_equal": bool(equal),
     }
@@ -158,15 +144,13 @@ def draw_losses(path: Path, losses: list[float], baselines: dict[str, float], he
     figure.savefig(path)
 
 
-def verdict(losses: dict[str, float], done: int, updates: int, seconds: float | None) -> Table:
-    """Return a table of all models with the best one marked, and a caption if the training was stopped early."""
-    table = Table("model", "held out, nats per character", "")
+def table(losses: dict[str, float]) -> Table:
+    """Return a table of all models with the best one marked."""
+    rows = Table("model", "held out, nats per character", "")
     best = min(losses, key=lambda name: losses[name])
     for name, loss in losses.items():
-        table.add_row(name, f"{loss:.3f}", "best" if name == best else "", style="bold" if name == best else None)
-    if done < updates:
-        table.caption = f"stopped early by --seconds {seconds:g}: {done:,} of {updates:,} updates"
-    return table
+        rows.add_row(name, f"{loss:.3f}", "best" if name == best else "", style="bold" if name == best else None)
+    return rows
 
 
 # --- requirements, checked before anything that takes time ------------------------------------------------------------
@@ -180,21 +164,6 @@ def pictures(console: Console) -> types.ModuleType | None:
         console.print(f"no pictures: {error}")
         return None
     return plot
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder, and check that files can be written to it.
-
-    Raises:
-        OSError: they cannot.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.NamedTemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        error.filename = str(path)  # the one that the caller knows
-        raise
 
 
 def current_device(name: str) -> contextlib.AbstractContextManager[Any]:
@@ -220,27 +189,6 @@ def one_blas_thread(console: Console) -> contextlib.AbstractContextManager[Any]:
 
 
 # --- its parts --------------------------------------------------------------------------------------------------------
-
-
-class Parts:
-    """Measure the seconds of each part: `with parts("training"): ...`."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - started
-
-    @property
-    def total(self) -> float:
-        return sum(self.seconds.values())
-
-    def text(self) -> str:
-        each = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items())
-        return f"{each}; {self.total:.1f} s in all"
 
 
 def load_text(path: Path | None) -> tuple[Array, Array, str]:
@@ -283,18 +231,17 @@ class Trained(NamedTuple):
 
 
 def train_model(
-    model: CharLM, text: Array, *, updates: int, console: Console, seconds: float | None = None, batch: int = 16,
-    steps: int = 64,
-) -> Trained:  # fmt: skip
+    model: CharLM, text: Array, *, updates: int, console: Console, batch: int = 16, steps: int = 64
+) -> Trained:
     """Train by truncated backpropagation through time.
 
     The text is cut into `batch` streams read side by side, `steps` characters an update, the state carried over. The
-    learning rate falls to zero over the updates; with `seconds`, over the time where that runs out first.
+    learning rate falls to zero over the updates.
     """
     steps = min(steps, len(text) // batch - 1)
     streams = text[: len(text) // batch * batch].reshape(batch, -1).T
     optimizer = Adam(model.trainable, clip=1.0)
-    losses, recent, state, position, done, first, estimated = [], [], (None, None), 0, 0, 0.0, False
+    losses, recent, state, position, done = [], [], (None, None), 0, 0
     started = time.perf_counter()
 
     def elapsed() -> float:
@@ -303,35 +250,20 @@ def train_model(
     with interruptible() as interrupted, progress_bar(console) as bar:
         task = bar.add_task("training", total=1.0, loss=float("nan"), speed=0.0)
         while done < updates and not interrupted:
-            spent = done / updates if seconds is None else max(done / updates, elapsed() / seconds)
-            if spent >= 1:
-                break
             if position + steps + 1 > len(streams):
                 position, state = 0, (None, None)
             window = streams[position : position + steps + 1]
             loss, gradients, state = model.loss_and_gradients(window[:-1], window[1:], state)
-            falling = 0.5 * (1 + np.cos(np.pi * spent))
+            falling = 0.5 * (1 + np.cos(np.pi * done / updates))
             optimizer.update(gradients, LEARNING_RATE * min(1, (done + 1) / WARM_UP) * falling)
             position, done = position + steps, done + 1
-            first = first or elapsed()
             recent.append(loss)
             if len(recent) == REPORT_EVERY:
                 losses.append(sum(recent) / len(recent))
                 recent.clear()
-                bar.update(task, completed=spent, loss=losses[-1], speed=done * batch * steps / elapsed())
-                if not estimated and elapsed() - first >= ESTIMATE_AFTER:
-                    total = first + (elapsed() - first) / (done - 1) * (updates - 1)
-                    console.print(estimate(total, updates, seconds))
-                    estimated = True
+                bar.update(task, completed=done / updates, loss=losses[-1], speed=done * batch * steps / elapsed())
         bar.update(task, completed=1.0)
     return Trained(losses, done * batch * steps / elapsed(), done, bool(interrupted))
-
-
-def estimate(total: float, updates: int, seconds: float | None) -> str:
-    """Return a line that estimates how long the training will take."""
-    if seconds is not None and seconds < total:
-        return f"{updates:,} updates would take about {total:.0f} s; --seconds stops them after {seconds:g} s"
-    return f"{updates:,} updates will take about {total:.0f} s"
 
 
 def progress_bar(console: Console) -> Progress:

@@ -1,11 +1,9 @@
 """`char_lm.py`, which `make demo` runs, and `char_lm_model.py`: they learn, save, restore, and end well."""
 
-import itertools
 import json
 import re
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import char_lm
@@ -61,13 +59,11 @@ def test_a_third_of_the_demo_beats_the_trigrams_on_any_machine(run, tmp_path):
     assert json.loads(out)["held_out"] < json.loads(out)["trigram"]
 
 
-def test_what_it_learns_does_not_depend_on_speed_and_follows_from_the_seed(run, monkeypatch, tmp_path):
+def test_what_it_learns_follows_from_the_seed(run, tmp_path):
     text = tmp_path / "tiny.txt"
     text.write_text("".join(f"{i} of the quick brown foxes jump over the lazy dog.\n" for i in range(300)))
     found = []
-    for step, seed in ((1e-6, 3), (1000.0, 3), (1.0, 4)):
-        ticks = itertools.count(step=step)
-        monkeypatch.setattr(char_lm, "time", types.SimpleNamespace(perf_counter=ticks.__next__))
+    for seed in (3, 3, 4):
         code, out, err = run("--units", 8, "--json", "--text", text, "--updates", 40, "--seed", seed)
         assert code == 0, err
         sample = re.search(r"(?s)the model continues:\n(.*?)\nwritten to", err)[1]
