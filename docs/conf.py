@@ -5,6 +5,7 @@ Frameworks are mocked, so that the pages need none of them and are the same wher
 
 import re
 import sys
+import tomllib
 
 from sphinx.ext.autodoc.mock import mock
 from sphinx.util.inspect import signature, stringify_signature
@@ -50,6 +51,8 @@ python_display_short_literal_types = True
 add_module_names = False
 
 html_theme = "furo"
+_urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
+html_theme_options = {"source_repository": _urls["Source"], "source_directory": "docs/"} if _urls else {}
 html_title = f"pycudnnrnn {release}"
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
