@@ -182,10 +182,13 @@ def test_device_memory_is_read_on_its_stream_after_the_work_there():
     assert done == [("copy", 2, STREAM), ("wait", STREAM)]
 
 
-def test_lengths_of_batches_of_one_step_may_be_an_array(play):
-    played, _, _ = play()
+def test_lengths_of_batches_of_one_step_may_be_an_array_and_sizes_are_asked_without_a_zero(play, monkeypatch):
+    (played, engine, _), asked = play(), []
+    addressed = engine.addressed
+    monkeypatch.setattr(engine, "addressed", lambda *a, **k: asked.append(a[1].schedule.lengths) or addressed(*a, **k))
     problem = make_problem(ops.CudnnLSTM(2, 6, 4, dtype="float64"), 1, 3, [1, 0, 1], seed=1)
     near(run(problem, sequence_lengths=jnp.array(problem.lengths, "int32")), expected_of(problem))
+    assert set(asked) == {None}
     assert not played.complaints
 
 
