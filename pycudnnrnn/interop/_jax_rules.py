@@ -193,14 +193,13 @@ def _forward(*arguments: Any, call: Traced) -> list[Any]:
     return [outs[name] for name in call.results]
 
 
-def _avals(*given: Any, call: Traced) -> list[Any]:
+def _avals(*arguments: Any, call: Traced) -> list[Any]:
     """Return the types of the results: not sharded over Explicit axes, and varying as the arguments do."""
-    like = given[-1]
-    mesh, found = like.sharding.mesh, []
+    like, types = arguments[-1], []
     for result in call.results.values():
-        sharding = NamedSharding(mesh, PartitionSpec(*(None for _ in result.shape)))
-        found.append(like.update(shape=result.shape, dtype=result.dtype, weak_type=False, sharding=sharding))
-    return found
+        sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*(None for _ in result.shape)))
+        types.append(like.update(shape=result.shape, dtype=result.dtype, weak_type=False, sharding=sharding))
+    return types
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------
@@ -230,19 +229,19 @@ def _derivative(primals: Sequence[Any], tangents: Sequence[Any], *, call: Traced
     saved = {name: array for name, array in (ins | outs).items() if name not in {"position", "hy", "cy"}}
     first = len(call.operands)
     weights = type(tangents[first]) is not ad.Zero
-    moved = map(ad.instantiate_zeros, tangents[first if weights else first + 1 :])
-    found = _tangent.bind(*saved.values(), *moved, call=call, weights=weights, saved=tuple(saved))
+    directions = map(ad.instantiate_zeros, tangents[first if weights else first + 1 :])
+    moved = _tangent.bind(*saved.values(), *directions, call=call, weights=weights, saved=tuple(saved))
     results = [outs[name] for name in call.results]
-    carried = [ad.Zero(jax.typeof(states).to_tangent_aval()) for states in results[len(found) :]]
-    return results, [*found, *carried]
+    carried = [ad.Zero(jax.typeof(states).to_tangent_aval()) for states in results[len(moved) :]]
+    return results, [*moved, *carried]
 
 
-def _tangent_avals(*given: Any, call: Traced, **_: Any) -> list[Any]:
-    return _avals(*given, call=call)[: len(call.of_cell(*RESULTS))]
+def _tangent_avals(*arguments: Any, call: Traced, **_: Any) -> list[Any]:
+    return _avals(*arguments, call=call)[: len(call.of_cell(*RESULTS))]
 
 
 def _transposed(upstream: Sequence[Any], *operands: Any, call: Traced, weights: bool, saved: tuple[str, ...]) -> Any:
-    ins = dict(zip(saved, operands, strict=False))  # the tangents, which are wanted, follow
+    ins = dict(zip(saved, operands, strict=False))  # the tangents follow: their gradients are asked for
     ins |= zip(call.of_cell(*UPSTREAM), map(ad.instantiate_zeros, upstream), strict=True)
     gradients = _backward(call, weights, ins)
     return [*(None for _ in saved), *map(gradients.get, call.gradients(weights=weights))]
@@ -266,7 +265,7 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
     mapped = dict(zip(call.names, axes, strict=True))
     if not size:
         none = {name: jnp.zeros((0, *shape.shape), shape.dtype) for name, shape in call.results.items()}
-        found = [*named(none, [*none.values()], dict(zip(call.names, arguments, strict=True))).values()]
+        results = [*named(none, [*none.values()], dict(zip(call.names, arguments, strict=True))).values()]
     elif mapped["params"] is not None or call.drops:
         return _looped(_rnn, arguments, axes, call=call)
     else:
@@ -277,8 +276,8 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
             array, axis = wide[name], mapped[name]
             each = jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
             wide[name] = _joined(each, batch_axis[name])
-        found = [_split(array, batch_axis[name], size) for name, array in run(call.widened(size), wide).items()]
-    return found, [0] * len(found)
+        results = [_split(array, batch_axis[name], size) for name, array in run(call.widened(size), wide).items()]
+    return results, [0] * len(results)
 
 
 def _looped(
@@ -289,11 +288,11 @@ def _looped(
 
     def one(elements: Sequence[Any]) -> Any:
         left = iter(elements)
-        given = [array if axis is None else next(left) for array, axis in zip(arguments, axes, strict=True)]
-        return primitive.bind(*given, **fixed)
+        each = [array if axis is None else next(left) for array, axis in zip(arguments, axes, strict=True)]
+        return primitive.bind(*each, **fixed)
 
-    found = jax.lax.map(one, mapped)
-    return found, [0] * len(found)
+    results = jax.lax.map(one, mapped)
+    return results, [0] * len(results)
 
 
 def _joined(array: Any, axis: int) -> Any:

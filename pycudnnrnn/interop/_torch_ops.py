@@ -124,16 +124,16 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
         _torch_cudnn.backward(call, params, upstream, y, reserve, gradients, standard=bool(algo))
         return dx, dhx, dcx, d_params
     plan = _plan(call, keep=True)
-    kept = _array(reserve.clone())
+    copied = _array(reserve.clone())
     arrays = {
         "params": _params_array(call, params), "dy": _array(dy), "dhy": _array(dhy),
         "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
         "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
-        "reserve": kept,
+        "reserve": copied,
     }  # fmt: skip
     plan.bind(BACKWARD_DATA, arrays, ())()
     if params_too:
-        plan.bind(BACKWARD_WEIGHTS, {"x": _array(call.x), "d_params": _array(d_params), "reserve": kept}, ())()
+        plan.bind(BACKWARD_WEIGHTS, {"x": _array(call.x), "d_params": _array(d_params), "reserve": copied}, ())()
     return dx, dhx, dcx, d_params
 
 

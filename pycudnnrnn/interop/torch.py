@@ -166,11 +166,13 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
 
     def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
         """Return the initial states, checked, with a batch axis and in the data's dtype."""
-        names, given = (("hx[0]", "hx[1]"), hx) if self.mode == "LSTM" else (("hx",), (hx,))
-        if not isinstance(given, (tuple, list)) or [isinstance(h, torch.Tensor) for h in given] != [True] * len(names):
+        names, tensors = (("hx[0]", "hx[1]"), hx) if self.mode == "LSTM" else (("hx",), (hx,))
+        if not isinstance(tensors, (tuple, list)) or [isinstance(h, torch.Tensor) for h in tensors] != [True] * len(
+            names
+        ):
             raise ArgumentTypeError("hx", "a tensor, for the LSTM a pair (h, c)", type(hx))
         casts, states = self._autocast_dtype(data) is not None, []
-        for name, state, shape in zip(names, given, self._state_shapes(B), strict=True):
+        for name, state, shape in zip(names, tensors, self._state_shapes(B), strict=True):
             cast = state.to(data.dtype) if casts and state.is_floating_point() else state
             expected = shape[::2] if unbatched else shape
             if cast.shape != expected or cast.dtype != data.dtype or cast.device != data.device:
