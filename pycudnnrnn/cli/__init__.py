@@ -8,7 +8,6 @@ import os
 import sys
 from typing import Final, TextIO
 
-from pycudnnrnn.cli._text import one_line, printable_lines
 from pycudnnrnn.errors import PycudnnrnnError
 
 ERROR_MAX: Final = 4000
@@ -36,8 +35,28 @@ def main() -> None:
     except (PycudnnrnnError, ImportError) as error:
         sys.exit(_failed(str(error)))
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
             _leave(stream)
+
+
+def printable(text: str) -> str:
+    """Escape characters that are not printable: escape sequences, line ends, marks that reverse the text.
+
+    Everything that commands print passes through here: tables, lines, hints, errors and progress.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Escape each line by itself, and keep the line ends."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def one_line(text: str) -> str:
+    """Join the stripped lines, and escape the result."""
+    return printable(" ".join(line.strip() for line in text.splitlines()))
 
 
 def _run() -> int:
@@ -59,24 +78,19 @@ def _run() -> int:
 
 
 def _open_streams() -> None:
-    """Make the streams usable: open them if they are closed, and escape characters that they cannot encode."""
-    for descriptor in range(3):  # a file opened later would get this number, and receive what is printed
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        raise OSError("standard output is closed")
+    """Escape characters that the streams cannot encode. Refuse to run with one that is closed.
+
+    A file opened later would get its number, and receive what is printed.
+    """
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        raise OSError("standard input, output or error is closed")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _failed(text: str) -> int:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # it may be closed
         sys.stderr.write(f"pycudnnrnn: {_shown(text)}\n")
     return 1
 

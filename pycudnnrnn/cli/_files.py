@@ -21,13 +21,11 @@ from pycudnnrnn._checks import needs
 from pycudnnrnn._files import Source
 from pycudnnrnn.checkpoint import _bundle, _folder, _items
 from pycudnnrnn.checkpoint import _file as checkpoint_file
-from pycudnnrnn.convert import _torch_cells
 from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.convert.keras import files as keras_files
 from pycudnnrnn.convert.keras.used import stacks as keras_stacks
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
 from pycudnnrnn.convert.onnx.model import stacks as onnx_stacks
-from pycudnnrnn.convert.tensorflow.variables import stacks as tensorflow_stacks
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
@@ -286,7 +284,8 @@ def _torch(purpose: str) -> Any:
 
 
 STACKS: Final[dict[str, Callable[[Any], list[Stack]]]] = {
-    "pytorch": _torch_cells.stacks, "keras": keras_stacks, "tensorflow": tensorflow_stacks, "onnx": onnx_stacks
+    "pytorch": convert.pytorch.stacks, "tensorflow": convert.tensorflow.stacks,
+    "keras": keras_stacks, "onnx": onnx_stacks,
 }  # fmt: skip
 """What finds the RNNs among named arrays, or in a model of ONNX, by framework."""
 

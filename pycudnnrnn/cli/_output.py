@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from pycudnnrnn.cli._text import printable, printable_lines
+from pycudnnrnn.cli import printable, printable_lines
 
 PIPED_WIDTH: Final = 160
 """Columns if standard output is not a terminal: names in files are long."""

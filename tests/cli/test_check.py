@@ -10,7 +10,6 @@ from unittest.mock import Mock
 import pytest
 
 from pycudnnrnn._discovery import NotFoundError
-from pycudnnrnn.cli.check import self_test
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.descriptors import RNNDescriptor
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
@@ -18,7 +17,7 @@ from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing import goldens
 from tests.helpers.layouts import ShuffledEngine
 
-_check = importlib.import_module("pycudnnrnn.cli.check")  # the package has the command under this name
+self_test = _check = importlib.import_module("pycudnnrnn.cli.check")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pycudnnrnn import layout
-from pycudnnrnn.cli.check import self_test
+from pycudnnrnn.cli import check as self_test
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import LayoutEngine
 from tests.helpers.layouts import ShuffledEngine

@@ -23,7 +23,7 @@ def run(whole_cupy, monkeypatch, capsys):
 
 
 def test_the_self_test_passes_with_nothing_left_out(cuda, run, answer, monkeypatch):
-    from pycudnnrnn.cli.check import self_test
+    from pycudnnrnn.cli import check as self_test
 
     if cuda.on_shim:  # what needs no device is in tests/cli, and NVIDIA's checksums take NumPy half a minute
         checks = {name: each for name, each in self_test.GROUPS["cuDNN engine"].items() if "NVIDIA" not in name}

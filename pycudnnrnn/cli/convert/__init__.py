@@ -12,18 +12,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import numpy as np
 
 from pycudnnrnn import convert as converters
-from pycudnnrnn._messages import Assumption
+from pycudnnrnn._checks import some
+from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn._tf1.tensors import from_tf
 from pycudnnrnn.checkpoint._folder import is_tensorflow
+from pycudnnrnn.checkpoint._items import Model
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
-from pycudnnrnn.cli.convert import own
 from pycudnnrnn.cli.convert.verify import verify as run_both
 from pycudnnrnn.convert import Canonical
 from pycudnnrnn.errors import ConvertError
 
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
+
+OWN: Final = "pycudnnrnn"
+"""What takes the place of a framework's name for files of `Saver` and `checkpoint.save`."""
 
 _MEANT: Final = {"torch": "pytorch", "tf": "tensorflow", "jax": "jax_rnn", "mxnet": "gluon"}
 """Other names of frameworks."""
@@ -109,10 +115,10 @@ def convert(
     write_with = options_of(converters.onnx.to_model if is_model else writer.from_canonical, target_options, "-t")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
-        framework, given, c = open_source(source, source_format, framework, source_options)
+        framework, source_arrays, c = open_source(source, source_format, framework, source_options)
     arrays: dict[str, Any] = writer.from_canonical(c, **({} if is_model else write_with))
-    sides = {"SRC": (framework, given), "DST": (target_framework, arrays)}
-    if framework == own.NAME:
+    sides = {"SRC": (framework, source_arrays), "DST": (target_framework, arrays)}
+    if framework == OWN:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
     image = _files.image(target_format, target_framework, arrays, c, write_with)
@@ -138,37 +144,33 @@ def convert(
         return
     out.say(f"{'not written' if dry_run else 'written'}: {target} ({target_framework}), {len(arrays)} arrays")
     if is_model:
-        out.say(_inputs_and_outputs(c, **write_with))
+        out.say(_axes(c, **write_with))
 
 
-def _inputs_and_outputs(
-    c: Canonical, *, batch_first: bool = False, states: bool = False, sequence_lens: bool = False
-) -> str:
-    """Describe the inputs and outputs of a model of ONNX that was written with these options."""
+def _axes(c: Canonical, *, batch_first: bool = False, states: bool = False, sequence_lens: bool = False) -> str:
+    """Describe the input and output of a model of ONNX that was written with these options."""
     axes, first = ("B, T", "batch") if batch_first else ("T, B", "time")
-    both = ["h", "c"] if c.spec.has_cell_state else ["h"]
-    more = [f"initial_{s}" for s in both if states] + ["sequence_lens"] * sequence_lens
-    optional = f"; optional: {', '.join(more)}" if more else ""
-    outputs = ", ".join(f"output_{s}" for s in both)
-    given = f"inputs: input [{axes}, {c.spec.input_size}] ({first} first){optional}"
-    return f"{given}; outputs: output [{axes}, {c.spec.num_units * c.spec.num_dirs}], {outputs}"
+    more = ["initial_h", "initial_c"][: states * (1 + c.spec.has_cell_state)] + ["sequence_lens"] * sequence_lens
+    optional = f"; optional inputs: {', '.join(more)}" if more else ""
+    output = f"output [{axes}, {c.spec.num_units * c.spec.num_dirs}]"
+    return f"input [{axes}, {c.spec.input_size}] ({first} first), {output}{optional}"
 
 
-def framework_of(path: Path, given: str | None, which: str) -> tuple[str, str]:
+def framework_of(path: Path, option: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
     reads = which == "SRC"
-    formats = [end for end, own in _files.FILE_FORMATS.items() if reads or own.image or end == _files.INDEX]
-    may_be = given == "tensorflow" or (reads and given in {None, "keras"})
+    formats = [end for end, form in _files.FILE_FORMATS.items() if reads or form.image or end == _files.INDEX]
+    may_be = option == "tensorflow" or (reads and option in {None, "keras"})
     if may_be and (path.is_dir() or is_tensorflow(path) if reads else path.suffix not in formats):
-        return _files.INDEX, given or "tensorflow"
+        return _files.INDEX, option or "tensorflow"
     suffix = _files.suffix_of(path) if reads else path.suffix
     if suffix not in formats:
         ends = [end if reads or end != ".h5" else ".weights.h5" for end in formats]
         raise click.UsageError(f"{which} has to end in {', '.join(ends)}, got {path.name!r}")
     usual = _files.FILE_FORMATS[suffix].framework
-    if given and usual and given != usual:
-        raise click.UsageError(f"a {suffix} file is {usual}'s, not {given}'s; .safetensors and .npz take any")
-    return suffix, given or usual
+    if option and usual and option != usual:
+        raise click.UsageError(f"a {suffix} file is {usual}'s, not {option}'s; .safetensors and .npz take any")
+    return suffix, option or usual
 
 
 def open_source(
@@ -178,33 +180,33 @@ def open_source(
     parts = _files.FILE_FORMATS[format_of].parts
     if framework:
         to_canonical = getattr(converters, framework).to_canonical
-        given = options_of(to_canonical, options, "-s", parts)
-        found = _files.FILE_FORMATS[format_of].read(path, given.pop(parts, None))
+        keywords = options_of(to_canonical, options, "-s", parts)
+        contents = _files.FILE_FORMATS[format_of].read(path, keywords.pop(parts, None))
     else:
-        found = _files.FILE_FORMATS[format_of].read(path, None)
-        framework = found.framework if found.models is None else own.NAME
-        if found.models is not None:
-            to_canonical = functools.partial(own.to_canonical, found.models)
+        contents = _files.FILE_FORMATS[format_of].read(path, None)
+        framework = contents.framework if contents.models is None else OWN
+        if contents.models is not None:
+            to_canonical = functools.partial(of_saver, contents.models)
         elif framework in FRAMEWORKS:
             to_canonical = getattr(converters, framework).to_canonical
         else:
-            torchs = any(name.endswith("weight_ih_l0") for name in found.arrays)
+            torchs = any(name.endswith("weight_ih_l0") for name in contents.arrays)
             raise _says_nothing(path, "--from (pytorch, by its names)" if torchs else "--from")
-        given = options_of(to_canonical, options, "-s")
-    return framework, found.arrays, _converted(to_canonical, found.arrays, found.keywords | given)
+        keywords = options_of(to_canonical, options, "-s")
+    return framework, contents.arrays, _converted(to_canonical, contents.arrays, contents.keywords | keywords)
 
 
-def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], given: dict[str, Any]) -> Canonical:
+def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], keywords: dict[str, Any]) -> Canonical:
     """Convert arrays. If the error offers only one choice, take it, and name it in a warning."""
     try:
-        return to_canonical(arrays, **given)
+        return to_canonical(arrays, **keywords)
     except ConvertError as error:
-        if len(error.choices) != 1 or not given.keys().isdisjoint({"prefix", "layers"}):
+        if len(error.choices) != 1 or not keywords.keys().isdisjoint({"prefix", "layers"}):
             raise
         (choice,) = error.choices
         text = ", ".join(f"-s {key}={value}" for key, value in choice.items())
         warnings.warn(f"read with {text}: the only RNN that was found", stacklevel=1)
-        return to_canonical(arrays, **given, **choice)
+        return to_canonical(arrays, **keywords, **choice)
 
 
 def _says_nothing(path: Path, flag: str) -> click.UsageError:
@@ -244,3 +246,35 @@ def value_of(annotation: str, text: str) -> Any:
             return float(text)
     is_number = "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10
     return int(text) if is_number else text
+
+
+def of_saver(models: dict[str, Model | None], arrays: dict[str, Any], *, prefix: str = "") -> Canonical:
+    """Read one model with its spec. `models` are by the keys of their saver, None for an item that is not an RNN.
+
+    `prefix` is the model's key; a file with one model does not need it.
+
+    Raises:
+        ConvertError: no such model, or several and no prefix.
+    """
+    key, model = _model_of(models, prefix)
+    others = [other for other in models if other != key]
+    if others:
+        warn(f"left out, since one model is converted at a time: {_names(others)}")
+    weights, biases = from_tf(model.spec, model.take(arrays))
+    return Canonical(model.spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
+
+
+def _model_of(items: dict[str, Model | None], prefix: str) -> tuple[str, Model]:
+    models = {key: model for key, model in items.items() if model is not None}
+    if not models:
+        raise ConvertError(OWN, "arrays", f"there is no RNN in this file, only {_names(list(items))}")
+    for key, model in models.items():
+        if prefix in {key, f"{key}/"} or (not prefix and len(models) == 1):
+            return key, model
+    which = f"the models of this file are {_names(list(models))}"
+    why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
+    raise ConvertError(OWN, "prefix", f"{which}: {why}, so give -s prefix=, with one of these names")
+
+
+def _names(keys: list[str]) -> str:
+    return some(sorted(keys), repr) or "nothing"
