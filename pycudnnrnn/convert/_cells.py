@@ -249,34 +249,70 @@ def find_cells(
     if bidirectional is not None:
         bidirectional = flag(named.framework, "bidirectional", bidirectional)
     check_layers(named.framework, layers)
-    found = group_cells(named, leaf_of)
-    if not found:
+    cells = group_cells(named, leaf_of)
+    if not cells:
         raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
-    if layers is not None:
-        pairs = [entry for entry in layers if not isinstance(entry, str)]
-        names = [name for entry in layers for name in ([entry] if isinstance(entry, str) else entry)]
-        for name in names:
-            if not any(is_under(cell.path, name) for cell in found):
-                there = some(layer_names([cell.path for cell in found]), shorten)
-                why = f"no recurrent cell is under this name; the names here are {there}"
-                raise ConvertError(named.framework, f"layers: {shorten(name)}", why)
-        found = [cell for cell in found if any(is_under(cell.path, name) for name in names)]
-        named.keep_only(lambda key: any(is_under(key, name) for name in names))
-        if pairs:
-            ordered = [cell for name in names for cell in found if is_under(cell.path, name)]
-            if len(pairs) != len(layers) or len(ordered) != 2 * len(layers):
-                why = f"expecting pairs of single cells alone, got {shorten(layers)}"
-                raise ConvertError(named.framework, "layers", why)
-            return ordered, 2
-    elif names := [name for name in layer_names([cell.path for cell in found]) if name]:
-        named.advice = "; without `layers`, all arrays are read as one stack: choose from "
-        named.advice += f"{some(names, shorten)} with layers=[...], or -s layers=... on the command line"
-    if bidirectional and not any(_WORD.search(cell.path) for cell in found):
-        ordered = _in_order(named.framework, {cell.path: cell for cell in found}, layers)
-        if len(ordered) % 2:
-            raise ConvertError(named.framework, "bidirectional", f"{len(ordered)} cells do not make pairs")
-        return ordered, 2
-    return _by_direction(named.framework, found, layers, bidirectional)
+    names = layer_names([cell.path for cell in cells])
+    both = any(_WORD.search(cell.path) for cell in cells)
+    if both and bidirectional is False:
+        raise ConvertError(named.framework, "bidirectional", "is False, and the names say forward and backward")
+    if layers is None:
+        rows = _in_order(named.framework, cells)
+        if any(names):
+            named.advice = "; without `layers`, all arrays are read as one stack: choose from "
+            named.advice += f"{some(names, shorten)} with layers=[...], or -s layers=... on the command line"
+    else:
+        rows = [row for entry in layers for row in _listed(named.framework, cells, names, entry)]
+        paths = {cell.path for row in rows for cell in row}
+        if len(paths) != sum(map(len, rows)):
+            raise ConvertError(named.framework, "layers", f"a cell is under two of these names: {shorten(layers)}")
+        chosen = [name for entry in layers for name in ([entry] if isinstance(entry, str) else entry)]
+        named.keep_only(lambda key: any(is_under(key, name) for name in chosen))
+    if bidirectional and not both:
+        if len(rows) % 2:
+            raise ConvertError(named.framework, "bidirectional", f"{len(rows)} cells do not make pairs")
+        rows = [rows[k] + rows[k + 1] for k in range(0, len(rows), 2)]
+    two = any(len(row) == 2 or _WORD.search(row[0].path) for row in rows)
+    if two and any(len(row) == 1 for row in rows):
+        single = next(row[0].path for row in rows if len(row) == 1)
+        why = "has only one direction: add the other, or give `layers` without it"
+        raise ConvertError(named.framework, shorten(single), why)
+    return [cell for row in rows for cell in row], len(rows[0])
+
+
+def _listed(framework: str, cells: list[CellKeys], names: list[str], entry: Any) -> list[list[CellKeys]]:
+    """Return the layers under a name of `layers`, or the one of a pair of names."""
+    under = []
+    for name in [entry] if isinstance(entry, str) else entry:
+        under.append([cell for cell in cells if is_under(cell.path, name)])
+        if not under[-1]:
+            why = f"no recurrent cell is under this name; the names here are {some(names, shorten)}"
+            raise ConvertError(framework, f"layers: {shorten(name)}", why)
+    if isinstance(entry, str):
+        return _in_order(framework, under[0])
+    if [len(each) for each in under] != [1, 1]:
+        raise ConvertError(framework, f"layers: {shorten(entry)}", "a pair takes two single cells")
+    return [[forward, backward] for forward, backward in zip(*under, strict=True)]
+
+
+def _in_order(framework: str, cells: list[CellKeys]) -> list[list[CellKeys]]:
+    """Return the layers in the order of the numbers in the paths, which differ only in these and in directions."""
+    places: dict[str, dict[bool, CellKeys]] = {}
+    for cell in cells:
+        words = _WORD.findall(cell.path)
+        backward = any(word in {"backward", "bw"} for _, word in words)
+        place = _OWN_NUMBER.sub("", _WORD.sub(r"\1", cell.path)) if words else cell.path
+        pair = places.setdefault(place, {})
+        if backward in pair:
+            raise ConvertError(framework, shorten(cell.path), f"stands where {pair[backward].path!r} stands")
+        pair[backward] = cell
+    if len({re.sub(r"_?[0-9]+", "", place) for place in places}) > 1:
+        listed = ", ".join(shorten(place) for place in sorted(places)[:8])
+        raise ConvertError(framework, listed, "the names do not say the order of these layers: give `layers`")
+    ordered = sorted(
+        places, key=lambda place: [[int(n[:18]) for n in _NUMBER.findall(part)] for part in place.split("/")]
+    )
+    return [[pair for _, pair in sorted(places[place].items())] for place in ordered]
 
 
 def group_cells(named: Named, leaf_of: Callable[[str], tuple[str, str] | None]) -> list[CellKeys]:
@@ -302,54 +338,6 @@ def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str])
     if len(set(names)) != len(usual) or len(names) != len(usual) or not all(isinstance(n, str) for n in names):
         raise ConvertError(framework, "layers", f"expecting {len(usual)} different names, got {shorten(layers)}")
     return names
-
-
-def _by_direction(
-    framework: str, cells: list[CellKeys], layers: Sequence[str] | None, bidirectional: Any
-) -> tuple[list[CellKeys], int]:
-    pairs: dict[str, dict[bool, CellKeys]] = {}
-    for cell in cells:
-        words = _WORD.findall(cell.path)
-        backward = any(word in {"backward", "bw"} for _, word in words)
-        place = _OWN_NUMBER.sub("", _WORD.sub(r"\1", cell.path)) if words else cell.path
-        pair = pairs.setdefault(place, {})
-        if backward in pair:
-            raise ConvertError(framework, shorten(cell.path), f"stands where {pair[backward].path!r} stands")
-        pair[backward] = cell
-    both = any(_WORD.search(cell.path) for cell in cells)
-    if bidirectional is False and both:
-        raise ConvertError(framework, "bidirectional", "is False, and the names say forward and backward")
-    if both:
-        for place, pair in pairs.items():
-            if len(pair) != 2:
-                there = next(iter(pair.values())).path
-                why = f"has only one direction, {there!r}: add the other, or give `layers` without it"
-                raise ConvertError(framework, shorten(place), why)
-    ordered = _in_order(framework, {pair[min(pair)].path: pair for pair in pairs.values()}, layers)
-    return [pair[key] for pair in ordered for key in sorted(pair)], 1 + both
-
-
-def _in_order(framework: str, places: dict[str, Any], layers: Sequence[str] | None) -> list[Any]:
-    """Sort by `layers`, or by the numbers in the paths if the paths differ only in numbers."""
-    if layers is not None:
-        ordered = []
-        left = dict(places)
-        for name in layers:
-            mine = [path for path in left if is_under(path, name)]
-            if not mine:
-                raise ConvertError(framework, f"layers: {shorten(name)}", "its cells are under a name before it, too")
-            numbered = {path: left.pop(path) for path in mine}
-            ordered += _in_order(framework, numbered, None)
-        return ordered
-    if len({re.sub(r"_?[0-9]+", "", path) for path in places}) > 1:
-        names = ", ".join(shorten(path) for path in sorted(places)[:8])
-        raise ConvertError(framework, names, "the names do not say the order of these layers: give `layers`")
-    return [places[path] for path in sorted(places, key=_natural)]
-
-
-def _natural(path: str) -> list[Any]:
-    """Return a sort key: lstm before lstm_1, lstm_2 before lstm_10."""
-    return [[int(n[:18]) for n in _NUMBER.findall(part)] for part in path.split("/")]
 
 
 def layer_names(paths: list[str]) -> list[str]:

@@ -131,7 +131,8 @@ def test_the_caller_pairs_cells_whose_names_do_not():
     assert np.abs(run(c) - keras_says("lstm", cells)).max() < 1e-5
     for layers in (["x0", ("x1", "y1")], [("x", "y")], [("x0",)]):
         with pytest.raises(
-            ConvertError, match=r"expecting pairs of single|no recurrent cell is under|expecting a list"
+            ConvertError,
+            match=r"a pair takes two single|has only one direction|no recurrent cell is under|expecting a list",
         ):
             convert.keras.to_canonical(arrays, layers=layers, **SAID)
 
