@@ -8,6 +8,8 @@ CUDNN  := nvidia-cudnn-cu13==9.28.0.42
 # The oldest that the binding accepts, and the oldest 9.x: `make test-all` asks them for layouts, which needs neither a
 # GPU nor their largest parts. 0.4 GB each in build/cudnn, which other targets leave alone.
 OLDER  := 8.9.7.29 9.0.0.312
+# Real files with small RNNs in many formats, 11 MB in build/silero, without what the package depends on.
+SILERO := silero-vad==6.2.3
 # Of CUDA 13.0, whose library finds its builtins only where somebody has loaded them.
 NVRTC  := nvidia-cuda-nvrtc==13.0.88
 
@@ -27,7 +29,7 @@ test: $(VENV)/.test $(VENV)/.cudnn
 
 # With the frameworks that converters are compared with, and older versions of cuDNN; `make test` skips what needs them,
 # and says so at its end.
-test-all: $(VENV)/.oracles $(OLDER:%=build/cudnn/%)
+test-all: $(VENV)/.oracles $(OLDER:%=build/cudnn/%) build/silero
 	$(MAKE) test
 
 # The CPU engine's tests once more, with the kernels that numba compiles.
@@ -90,4 +92,9 @@ $(OLDER:%=build/cudnn/%): build/cudnn/%: | $(VENV)/bin/python
 	rm -rf $@.part
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@.part 'nvidia-cudnn-cu12==$*'
 	cd $@.part/nvidia/cudnn/lib && rm -f *cnn_* *engines* *heuristic*
+	mv $@.part $@
+
+build/silero: | $(VENV)/bin/python
+	rm -rf $@.part
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@.part '$(SILERO)'
 	mv $@.part $@
