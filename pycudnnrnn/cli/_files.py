@@ -156,8 +156,8 @@ def image(
     Raises:
         PycudnnrnnError: the format cannot hold this framework's arrays, or needs a package that is not installed.
     """
-    made = FILE_FORMATS[format_of].image
-    return made and made(arrays, framework, model, options or {})
+    writer = FILE_FORMATS[format_of].image
+    return writer and writer(arrays, framework, model, options or {})
 
 
 def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
@@ -205,13 +205,13 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         raise PycudnnrnnError(f"a .pt file can make torch {torch.__version__} run code: torch 2.10 is needed")
     try:
         with Source(path) as source, warnings.catch_warnings(action="ignore"):  # torch warns of unusual files
-            found = torch.load(source, map_location="cpu", weights_only=True)
+            contents = torch.load(source, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # unpickling can raise anything
         # Without torch's text, which explains how to load the file anyway and run its code.
-        wanted = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
-        what = f"{wanted[1]} is in it, too" if wanted else f"torch refuses it ({type(error).__name__})"
+        named = re.search(r"GLOBAL ([\w.]{1,200})", str(error))
+        what = f"{named[1]} is in it, too" if named else f"torch refuses it ({type(error).__name__})"
         how = "torch.save(model.state_dict(), path) writes one"
         if "TorchScript" in str(error):
             what, how = (
@@ -219,7 +219,7 @@ def _read_torch(path: Path, _: object) -> FileWeights:
                 f"torch.save(torch.jit.load({path.name!r}).state_dict(), path) writes one",
             )
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
-    return FileWeights(found, {})
+    return FileWeights(contents, {})
 
 
 def _read_keras(path: Path, _: object) -> FileWeights:

@@ -61,18 +61,18 @@ def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]])
     In a narrow terminal the first column is folded. If that is not enough, the terminal wraps the lines: nothing is cut
     off. Of a long table the first rows are printed, and the number of the others.
     """
-    made = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
     for i, column in enumerate(columns):
         widest = max(map(cell_len, [column, *(row[i].plain for row in shown)]))
-        made.add_column(column, overflow="fold", no_wrap=i > 0, min_width=widest if i else None)
+        table.add_column(column, overflow="fold", no_wrap=i > 0, min_width=widest if i else None)
     for row in shown:
-        made.add_row(*row)
-    made.columns[0].max_width = FIRST_COLUMN
-    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), made).minimum
-    made.columns[0].max_width = None
+        table.add_row(*row)
+    table.columns[0].max_width = FIRST_COLUMN
+    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), table).minimum
+    table.columns[0].max_width = None
     usual, out.width = out.width, max(out.width, needed)
-    out.print(made)
+    out.print(table)
     out.width = usual
     if len(rows) > ROWS_MAX:
         out.say(f"and {len(rows) - ROWS_MAX:,} more rows: --json prints all of them")

@@ -78,7 +78,7 @@ def info(as_json: bool) -> None:
 
 def collect() -> Report:
     """Return all sections; each is a dict that can be written as JSON."""
-    found = library()
+    cudnn = library()
     return {
         "package": {
             "pycudnnrnn": pycudnnrnn.__version__,
@@ -86,8 +86,8 @@ def collect() -> Report:
             "numpy": np.__version__,
             "platform": platform.platform(),
         },
-        "library": found,
-        "engines": engines(found),
+        "library": cudnn,
+        "engines": engines(cudnn),
         "math": math_types(),
         "optional": {extra: {name: _version_of(name) for name in names} for extra, names in OPTIONAL.items()},
     }
@@ -97,28 +97,28 @@ def library() -> Report:
     """Report which libcudnn `libcudnn.load()` finds. It is loaded, which does not start CUDA."""
     try:
         tried = _discovery.find(_discovery.Context())[1]
-        found = libcudnn.load()
+        cudnn = libcudnn.load()
     except EngineError as error:
         return {"found": False, "problem": error.reason, "tried": list(error.attempts)}
     return {
         "found": True,
-        "version": version_text(found.version),
-        "path": found.path,
-        "found_via": found.found_via,
+        "version": version_text(cudnn.version),
+        "path": cudnn.path,
+        "found_via": cudnn.found_via,
         "tried": list(tried),
-        "sub_libraries": list(found.parts),
-        "cuda_runtime": found.cudnnGetCudartVersion(),
+        "sub_libraries": list(cudnn.parts),
+        "cuda_runtime": cudnn.cudnnGetCudartVersion(),
     }
 
 
-def engines(found: Report) -> Report:
+def engines(cudnn: Report) -> Report:
     """Report which engine runs which arrays, from what is installed; whether there is a GPU is not checked."""
     missing, cpu = [], kernels_in_use()
-    if not found["found"]:
-        missing.append(f"no libcudnn can be used ({found['problem']})")
+    if not cudnn["found"]:
+        missing.append(f"no libcudnn can be used ({cudnn['problem']})")
     if importlib.util.find_spec("cupy") is None:
         missing.append(f"CuPy is not installed: {install_text('cupy-cuda13x', 'cuda13')}")
-    cuda = f"libcudnn {found.get('version')} and CuPy are installed"
+    cuda = f"libcudnn {cudnn.get('version')} and CuPy are installed"
     if missing:
         cuda = f"{'; '.join(missing)}; CUDA arrays raise an error, and are never moved to the CPU"
     return {

@@ -42,34 +42,34 @@ def inspect(file: Path, as_json: bool) -> None:
       pycudnnrnn inspect model.safetensors --json | jq '.tensors[].nan'
     """  # noqa: D301  click reads the \b
     try:
-        found = checkpoint.inspect(file, foreign=True)
+        about = checkpoint.inspect(file, foreign=True)
     except CheckpointError:
         if not _inspect_other(file, as_json=as_json):
             raise
         return
     if as_json:
-        echo_json(_report(file, found))
+        echo_json(_report(file, about))
         return
     out = console()
-    hashed = "CRC-32C is right" if found.metadata.get("format") == "tensorflow" else "SHA-256 is right"
-    checksum = hashed if found.verified else "none: only files of Saver and checkpoint.save have one"
+    hashed = "CRC-32C is right" if about.metadata.get("format") == "tensorflow" else "SHA-256 is right"
+    checksum = hashed if about.verified else "none: only files of Saver and checkpoint.save have one"
     out.say(f"{file}: checksum: {checksum}")
-    for name, item in _items(found).items():
+    for name, item in _items(about).items():
         parts = [f"{key} {_short(value)}" for key, value in item.items() if key not in ("spec", "python", "dropout")]
         parts = [item["python"], *parts] if "python" in item else parts
         out.say(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}")
     rows = [
         [name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), summary.nan or "", summary.infinite or ""]
-        for name, spec, summary in ((name, spec, found.summaries[name]) for name, spec in sorted(found.tensors.items()))
+        for name, spec, summary in ((name, spec, about.summaries[name]) for name, spec in sorted(about.tensors.items()))
     ]
     columns = ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"]
     shown = len(columns) if any(row[-2] or row[-1] for row in rows) else len(columns) - 2
     print_table(out, columns[:shown], [row[:shown] for row in rows])
-    elements = sum(summary.size for summary in found.summaries.values())
-    nbytes = sum(spec.nbytes for spec in found.tensors.values())
-    counts = f"{elements:,} elements ({sum(found.non_finite.values()):,} not finite), {nbytes:,} bytes"
+    elements = sum(summary.size for summary in about.summaries.values())
+    nbytes = sum(spec.nbytes for spec in about.tensors.values())
+    counts = f"{elements:,} elements ({sum(about.non_finite.values()):,} not finite), {nbytes:,} bytes"
     out.say(f"{len(rows)} tensors, {counts}")
-    _say_rnns(out, _rnns_in(found))
+    _say_rnns(out, _rnns_in(about))
 
 
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
@@ -96,13 +96,13 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
     return True
 
 
-def _rnns_in(found: checkpoint.Inspection) -> list[tuple[Stack, str]]:
+def _rnns_in(about: checkpoint.Inspection) -> list[tuple[Stack, str]]:
     """Return the RNNs of a TensorFlow checkpoint or of another program's file, by the framework or by the names."""
-    recorded = "tensorflow" if found.metadata.get("format") == "tensorflow" else found.metadata.get("framework", "")
-    if not found.tensors or (found.verified and recorded != "tensorflow"):
+    recorded = "tensorflow" if about.metadata.get("format") == "tensorflow" else about.metadata.get("framework", "")
+    if not about.tensors or (about.verified and recorded != "tensorflow"):
         return []
     frameworks = [recorded] if recorded else ["pytorch", "keras"]
-    return [rnn for name in frameworks if name in STACKS for rnn in rnns_in(_stand_ins(found.tensors), name)]
+    return [rnn for name in frameworks if name in STACKS for rnn in rnns_in(_stand_ins(about.tensors), name)]
 
 
 def _say_rnns(out: SafeConsole, rnns: list[tuple[Stack, str]]) -> None:
@@ -119,27 +119,32 @@ def _stand_ins(tensors: Any) -> dict[str, Any]:
     return {name: np.broadcast_to(np.zeros((), spec.dtype), spec.shape) for name, spec in tensors.items()}
 
 
-def _report(file: Path, found: checkpoint.Inspection) -> dict[str, Any]:
+def _report(file: Path, about: checkpoint.Inspection) -> dict[str, Any]:
     tensors = {
-        name: {"shape": spec.shape, "dtype": str(spec.dtype), "nbytes": spec.nbytes, **found.summaries[name]._asdict()}
-        for name, spec in found.tensors.items()
+        name: {
+            "shape": spec.shape,
+            "dtype": str(spec.dtype),
+            "nbytes": spec.nbytes,
+            **about.summaries[name]._asdict(),
+        }
+        for name, spec in about.tensors.items()
     }
-    other = {} if found.verified else {"metadata": found.metadata}
+    other = {} if about.verified else {"metadata": about.metadata}
     return {
         "file": str(file),
-        "nbytes": sum(spec.nbytes for spec in found.tensors.values()),
-        "verified": found.verified,
-        "items": _items(found),
-        "rnns": _as_json(_rnns_in(found)),
+        "nbytes": sum(spec.nbytes for spec in about.tensors.values()),
+        "verified": about.verified,
+        "items": _items(about),
+        "rnns": _as_json(_rnns_in(about)),
         **other,
         "tensors": tensors,
     }
 
 
-def _items(found: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
+def _items(about: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
     """Return the items' states, with the JSON of a spec read."""
     items = {}
-    for name, state in found.items.items():
+    for name, state in about.items.items():
         items[name] = dict(state) if isinstance(state, dict) else {"state": state}
         with contextlib.suppress(ArgumentError, KeyError):
             spec = RNNSpec.from_json(items[name]["spec"])

@@ -116,12 +116,12 @@ def choose(framework: str, cells: Sequence[Cell], prefix: str, layers: Any, stac
     if layers is not None:
         return listed_layers(framework, cells, layers, stacks)
     alone = [[[cell]] for cell in cells if cell.alone == prefix]
-    own = [cell for cell in cells if prefix in cell.prefixes]
-    if not alone and len({cell.stack for cell in own}) != 1:
-        number = "more than one" if own else "no"
+    stack = [cell for cell in cells if prefix in cell.prefixes]
+    if not alone and len({cell.stack for cell in stack}) != 1:
+        number = "more than one" if stack else "no"
         why = f"there is {number} RNN under {prefix!r}" if prefix else "the RNN is a part of this model"
         raise unclear(framework, "prefix" if prefix else "arrays", why, stacks)
-    return alone[0] if alone else in_layers(framework, own)
+    return alone[0] if alone else in_layers(framework, stack)
 
 
 def in_layers(framework: str, cells: Sequence[Cell]) -> Layers:
@@ -137,8 +137,8 @@ def in_layers(framework: str, cells: Sequence[Cell]) -> Layers:
     num_layers, sides = 1 + max(cell.layer for cell in cells), sorted({cell.backward for cell in cells})
     for place in ((layer, side) for layer in range(num_layers) for side in sides):
         if place not in places:
-            there = f"of {num_layers * len(sides)} cells by their numbers, number {place[0]} is missing: give `layers`"
-            raise ConvertError(framework, shorten(cells[0].scope), there)
+            why = f"of {num_layers * len(sides)} cells by their numbers, number {place[0]} is missing: give `layers`"
+            raise ConvertError(framework, shorten(cells[0].scope), why)
     if sides == [True]:
         raise ConvertError(framework, shorten(cells[0].scope), "has only the backward direction")
     return [[places[layer, side] for side in sides] for layer in range(num_layers)]
@@ -156,9 +156,9 @@ def listed_layers(framework: str, cells: Sequence[Cell], layers: Any, stacks: It
     for entry in layers:
         names = [bare(name) for name in ([entry] if isinstance(entry, str) else entry)]
         for name in names:
-            own = [cell for cell in cells if bare(cell.stack) == name]
-            if name not in by_name and own:
-                by_name[name] = in_layers(framework, own)
+            stack = [cell for cell in cells if bare(cell.stack) == name]
+            if name not in by_name and stack:
+                by_name[name] = in_layers(framework, stack)
             if name not in by_name:
                 raise unclear(framework, f"layers: {shorten(name)}", "no recurrent cell has this scope", stacks)
         pair = [cell for name in names for row in by_name[name] for cell in row]

@@ -47,11 +47,11 @@ class Canonical:
             raise ConvertError("canonical", "spec", f"expecting an RNNSpec, got {type(self.spec).__name__}")
         regions = list(canonical_shapes(self.spec))
         for name, kind in (("weights", "weight"), ("biases", "bias")):
-            given = getattr(self, name)
+            listed = getattr(self, name)
             shapes = [region[-1] for region in regions if region[3] == kind]
-            if not isinstance(given, (list, tuple)):
-                raise ConvertError("canonical", name, f"expecting a list of arrays, got {type(given).__name__}")
-            arrays = tuple(as_numpy("canonical", f"{name}[{i}]", array) for i, array in enumerate(given))
+            if not isinstance(listed, (list, tuple)):
+                raise ConvertError("canonical", name, f"expecting a list of arrays, got {type(listed).__name__}")
+            arrays = tuple(as_numpy("canonical", f"{name}[{i}]", array) for i, array in enumerate(listed))
             if len(arrays) != len(shapes):
                 raise ConvertError("canonical", name, f"expecting {len(shapes)} arrays, got {len(arrays)}")
             for i, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):

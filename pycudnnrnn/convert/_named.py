@@ -164,8 +164,8 @@ def described(value: Any, framework: str = "") -> str:
     if isinstance(value, (list, tuple)):
         return f"{text}: arrays need names (of Keras's get_weights() give {{w.path: w.numpy() for w in model.weights}})"
     if isinstance(value, (str, os.PathLike)):
-        own = f"{_READERS[framework]}, or " if framework in _READERS else ""
-        return f"{text}: read the file first, with {own}safetensors.numpy.load_file(path)"
+        reader = f"{_READERS[framework]}, or " if framework in _READERS else ""
+        return f"{text}: read the file first, with {reader}safetensors.numpy.load_file(path)"
     if framework == "jax_rnn" and getattr(value, "ndim", 0) == 1:
         return f"{text}: give the vector as {{'weights': vector}}"
     hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]

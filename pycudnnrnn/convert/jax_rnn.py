@@ -63,11 +63,11 @@ def to_canonical(
     I, U, D = int(input_size), int(hidden_size), 1 + bidirectional
     shapes = [[t.shape(D * U if layer else I, U, U) for t in _FORM] for layer in range(num_layers) for _ in range(D)]
     in_order = [(p, i) for half in _HALVES for p in range(len(shapes)) for i in half]
-    flat = named.take("weights", sum(math.prod(shape) for own in shapes for shape in own))
+    flat = named.take("weights", sum(math.prod(shape) for each in shapes for shape in each))
     named.finish()
     ends = itertools.accumulate(math.prod(shapes[p][i]) for p, i in in_order)
     parts = dict(zip(in_order, np.split(flat, list(ends)[:-1]), strict=True))
-    cells = [{t.name: parts[p, i].reshape(own[i]) for i, t in enumerate(_FORM)} for p, own in enumerate(shapes)]
+    cells = [{t.name: parts[p, i].reshape(each[i]) for i, t in enumerate(_FORM)} for p, each in enumerate(shapes)]
     return assemble("jax_rnn", RNNMode.LSTM, [unstack(_FORM, arrays, 4) for arrays in cells], D)
 
 

@@ -201,8 +201,8 @@ def _read(
         tensors = list(tf1.cell_tensors(spec, p // spec.num_dirs))
         paired = any(name in cell.names for t in tensors if t.kind == "pair" for name in tf1.names_of(t.name))
         for t in tensors:
-            own = next((cell.names[n] for n in tf1.names_of(t.name) if n in cell.names), cell.scope + t.name)
-            names |= {tf1.cell_scope(spec, p) + t.name: own} if t.kind != "pair" or paired else {}
+            key_of = next((cell.names[n] for n in tf1.names_of(t.name) if n in cell.names), cell.scope + t.name)
+            names |= {tf1.cell_scope(spec, p) + t.name: key_of} if t.kind != "pair" or paired else {}
     shapes = {t.name: t.shape for t in tf1.tf_tensors(spec)}
     taken = {name: named.take(key, *shapes[name]) for name, key in names.items()}
     scopes = tuple(cell.scope for cell in cells)
@@ -268,10 +268,10 @@ def _spec_of(named: Named, cells: list[tf1.Cell], num_dirs: int, activation: str
     if len(kinds) > 1:
         named.refuse(first.scope, f"expecting one kind of cell, got {', '.join(sorted({cell.kind for cell in cells}))}")
     for cell in cells:
-        for own, key in cell.names.items():
-            if own == "candidate/kernel":
+        for part, key in cell.names.items():
+            if part == "candidate/kernel":
                 named.refuse(key, "another cell, GRUCell: its reset gate comes before the product, cuDNN's after it")
-            if own in _PEEPHOLES:
+            if part in _PEEPHOLES:
                 named.refuse(key, "is a peephole, which cuDNN's LSTM does not have")
     mode = RNNMode.GRU if G == 3 else _mode_of(first.kind, activation)
     rows = named.shape(first.names["gates/kernel" if G == 3 else "kernel"], 2)[0]
@@ -279,8 +279,8 @@ def _spec_of(named: Named, cells: list[tf1.Cell], num_dirs: int, activation: str
     P = named.shape(first.names["projection/kernel"], 2)[1] if "projection/kernel" in first.names else None
     skip = rows == (P or U)
     bias_mode = BiasMode.NONE
-    if any("bias" in own for own in first.names):
-        pair = G == 3 or any("bias_cudnn" in own for cell in cells for own in cell.names)
+    if any("bias" in part for part in first.names):
+        pair = G == 3 or any("bias_cudnn" in part for cell in cells for part in cell.names)
         bias_mode = BiasMode.DOUBLE if pair else BiasMode.SINGLE_INPUT
     try:
         return RNNSpec(

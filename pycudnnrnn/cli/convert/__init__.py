@@ -218,18 +218,18 @@ def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = 
     """Read KEY=VALUE for the keywords of a converter, by their annotations; `names` takes a list of names."""
     keywords = _keywords(function)
     known = {n: p.annotation for n, p in keywords.items()} | ({names: "Sequence[str]"} if names else {})
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or key not in known:
             hint = f"; layers={value} chooses a layer" if key in {"prefix", "layer"} and "layers" in known else ""
             keys = ", ".join(known) or "none"
             raise click.UsageError(f"{flag} takes KEY=VALUE with a key of {keys}, got {option!r}{hint}")
-        found[key] = value_of(str(known[key]), value)
-    missing = [n for n, p in keywords.items() if p.default is p.empty and n not in found]
+        values[key] = value_of(str(known[key]), value)
+    missing = [n for n, p in keywords.items() if p.default is p.empty and n not in values]
     if missing:
         raise click.UsageError(f"{flag} has to give {', '.join(missing)}: these arrays do not contain it")
-    return found
+    return values
 
 
 def value_of(annotation: str, text: str) -> Any:

@@ -73,8 +73,8 @@ def run_keras(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: 
         initial = [state[row] for row in rows for state in ((hx, cx) if spec.has_cell_state else (hx,))]
         initial = [keras.ops.convert_to_tensor(state, dtype=str(spec.dtype)) for state in initial]
         data = keras.ops.convert_to_tensor(y, dtype=str(spec.dtype))
-        found = module(data, initial_state=initial, mask=keras.ops.convert_to_tensor(mask))
-        y, *final = (np.array(keras.ops.convert_to_numpy(result)) for result in found)
+        results = module(data, initial_state=initial, mask=keras.ops.convert_to_tensor(mask))
+        y, *final = (np.array(keras.ops.convert_to_numpy(result)) for result in results)
         y[~mask] = 0
         states += final
     step = 2 if spec.has_cell_state else 1
@@ -104,11 +104,11 @@ def run_jax_rnn(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
     sizes: tuple[Any, ...] = (spec.input_size, spec.num_units, spec.num_layers)
     with jax.enable_x64(spec.dtype == "float64"):
         parts = rnn.unpack_lstm_weights(jax.numpy.asarray(arrays["weights"]), *sizes, spec.num_dirs == 2)
-        found = rnn.lstm_ref(
+        results = rnn.lstm_ref(
             *map(jax.numpy.asarray, (x.swapaxes(0, 1), hx, cx)), *parts, lengths.astype(np.int32), *sizes, 0.0,
             spec.num_dirs == 2,
         )  # fmt: skip
-        y, hy, cy = (np.asarray(result) for result in found)
+        y, hy, cy = (np.asarray(result) for result in results)
     return y.swapaxes(0, 1), hy, cy
 
 
@@ -119,14 +119,16 @@ def run_equinox(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
 
     kind = eqx.nn.LSTMCell if spec.has_cell_state else eqx.nn.GRUCell
 
-    def step_of(own: dict[str, Array]) -> CellStep:
-        cell = kind(own["weight_ih"].shape[1], spec.num_units, use_bias="bias" in own, key=jax.random.key(0))
-        cell = eqx.tree_at(lambda c: [getattr(c, name) for name in own], cell, [*map(jax.numpy.asarray, own.values())])
+    def step_of(params: dict[str, Array]) -> CellStep:
+        cell = kind(params["weight_ih"].shape[1], spec.num_units, use_bias="bias" in params, key=jax.random.key(0))
+        cell = eqx.tree_at(
+            lambda c: [getattr(c, name) for name in params], cell, [*map(jax.numpy.asarray, params.values())]
+        )
         run = jax.vmap(cell)
         return lambda x, h, c: run(x, (h, c)) if spec.has_cell_state else (run(x, h), c)
 
     with jax.enable_x64(spec.dtype == "float64"):
-        steps = [step_of(own) for own in _cells(arrays, spec, depth=1)]
+        steps = [step_of(params) for params in _cells(arrays, spec, depth=1)]
         return _unroll(spec, steps, x, hx, cx, lengths)
 
 
@@ -138,8 +140,8 @@ def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
     kind = {"lstm": linen.LSTMCell, "gru": linen.GRUCell, "rnn_tanh": linen.SimpleCell}[spec.mode]
     cell = kind(spec.num_units, dtype=spec.dtype.numpy, param_dtype=spec.dtype.numpy)
 
-    def step_of(own: dict[str, Array]) -> CellStep:
-        params = {"params": traverse_util.unflatten_dict(own, sep="/")}
+    def step_of(arrays_of_cell: dict[str, Array]) -> CellStep:
+        params = {"params": traverse_util.unflatten_dict(arrays_of_cell, sep="/")}
 
         def step(x: Array, h: Array, c: Array) -> tuple[Any, Any]:
             carry, y = cell.apply(params, (c, h) if spec.has_cell_state else h, x)
@@ -148,7 +150,7 @@ def run_flax(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx: A
         return step
 
     with jax.enable_x64(spec.dtype == "float64"):
-        steps = [step_of(own) for own in _cells(arrays, spec, depth=2)]
+        steps = [step_of(arrays_of_cell) for arrays_of_cell in _cells(arrays, spec, depth=2)]
         return _unroll(spec, steps, x, hx, cx, lengths)
 
 

@@ -98,24 +98,24 @@ def to_canonical(
 
     Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
     """
-    given = {
+    keywords = {
         "activation": activation, "recurrent_activation": recurrent_activation, "reset_after": reset_after,
         "go_backwards": go_backwards,
     }  # fmt: skip
     named = Named("keras", arrays)
     config = config_of(arrays)
     cells, num_dirs, settings = used_cells(named, config, layers)
-    made = _USUAL | settings | {key: value for key, value in given.items() if value is not None}
-    plain = plain_mode("keras", made["activation"])
-    if made["recurrent_activation"] != "sigmoid":
-        why = f"cuDNN has only 'sigmoid', not {shorten(made['recurrent_activation'])}"
+    arguments = _USUAL | settings | {key: value for key, value in keywords.items() if value is not None}
+    plain = plain_mode("keras", arguments["activation"])
+    if arguments["recurrent_activation"] != "sigmoid":
+        why = f"cuDNN has only 'sigmoid', not {shorten(arguments['recurrent_activation'])}"
         raise ConvertError("keras", "recurrent_activation", why)
-    if flag("keras", "go_backwards", made["go_backwards"]):
+    if flag("keras", "go_backwards", arguments["go_backwards"]):
         raise ConvertError("keras", "go_backwards", "no RNN of cuDNN's only runs backwards: reverse the input instead")
-    reset_after = flag("keras", "reset_after", made["reset_after"])
+    reset_after = flag("keras", "reset_after", arguments["reset_after"])
     U, columns = named.shape(cells[0].key("recurrent_kernel"), 2)
     inputs = named.shape(cells[0].key("kernel"), 2)[0]
-    mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, made["activation"])
+    mode = mode_of("keras", cells[0].key("recurrent_kernel"), columns, U, arguments["activation"])
     if mode in (RNNMode.LSTM, RNNMode.GRU) and plain is RNNMode.RNN_RELU:
         raise ConvertError("keras", "activation", f"cuDNN has no {str(mode)!r} with 'relu', only with 'tanh'")
     if mode is RNNMode.GRU and not reset_after:
@@ -124,21 +124,21 @@ def to_canonical(
     cudnn = bias_shape == (2 * columns,) and mode in (RNNMode.LSTM, RNNMode.GRU)
     if config is None:
         used = () if cudnn else ("activation",) if mode not in (RNNMode.LSTM, RNNMode.GRU) else _OF_GATES
-        if "recurrent_activation" in used and given["recurrent_activation"] is None:
+        if "recurrent_activation" in used and keywords["recurrent_activation"] is None:
             _check_version(getattr(arrays, "version", ""))
         used = (*used, "reset_after") if mode is RNNMode.GRU and bias_shape is None else used
         ordered = (
             layer_names([cell.path for cell in cells[::num_dirs]]) if layers is None and len(cells) > num_dirs else []
         )
-        _warn_of_assumptions([key for key in (*used, "go_backwards") if given[key] is None], ordered)
+        _warn_of_assumptions([key for key in (*used, "go_backwards") if keywords[key] is None], ordered)
     form = _form(mode, biases=bias_shape is not None, cudnn=cudnn)
     found = []
     for p, cell in enumerate(cells):
         rows = inputs if p < num_dirs else num_dirs * U
         shapes = {"kernel": (rows, columns), "recurrent_kernel": (U, columns), "bias": bias_shape or ()}
-        own = {t.name: named.take(cell.key(t.name), *shapes[t.name]) for t in form}
-        own |= {"bias": own["bias"].reshape(-1)} if "bias" in own else {}
-        found.append(unstack(form, _from_cudnn(own, U) if cudnn else own, columns // U))
+        variables = {t.name: named.take(cell.key(t.name), *shapes[t.name]) for t in form}
+        variables |= {"bias": variables["bias"].reshape(-1)} if "bias" in variables else {}
+        found.append(unstack(form, _from_cudnn(variables, U) if cudnn else variables, columns // U))
     named.finish()
     return assemble("keras", mode, found, num_dirs)
 
@@ -239,18 +239,18 @@ def _form(mode: RNNMode, *, biases: bool, cudnn: bool = False) -> Form:
     return (*kernels, bias) if biases else kernels
 
 
-def _from_cudnn(own: dict[str, Array], units: int) -> dict[str, Array]:
+def _from_cudnn(variables: dict[str, Array], units: int) -> dict[str, Array]:
     """Return the arrays of a CuDNN layer with its matrices as in the other layers of Keras.
 
     A gate's block in a CuDNN layer is the memory of cuDNN's matrix [U, rows], reshaped to [rows, U]. In the other
     layers it is the transpose.
     """
-    own = dict(own)
+    variables = dict(variables)
     for name in ("kernel", "recurrent_kernel"):
-        rows = len(own[name])
-        blocks = np.split(own[name], own[name].shape[1] // units, axis=1)
-        own[name] = np.concatenate([block.reshape(units, rows).T for block in blocks], axis=1)
-    return own
+        rows = len(variables[name])
+        blocks = np.split(variables[name], variables[name].shape[1] // units, axis=1)
+        variables[name] = np.concatenate([block.reshape(units, rows).T for block in blocks], axis=1)
+    return variables
 
 
 def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Array]:

@@ -165,14 +165,14 @@ class _File:
         """Return the paths of the layers that the names mean: the layer with this path, or all layers under it."""
         found: list[str] = []
         for name in names:
-            own = [name] if name in self.recurrent else [path for path in self.recurrent if is_under(path, name)]
-            if not own:
-                there = some(list(short_names(self.recurrent).values()), shorten)
-                why = f"no recurrent cell is under this name; the names here are {there}"
+            under = [name] if name in self.recurrent else [path for path in self.recurrent if is_under(path, name)]
+            if not under:
+                known = some(list(short_names(self.recurrent).values()), shorten)
+                why = f"no recurrent cell is under this name; the names here are {known}"
                 raise ConvertError("keras", f"layers: {shorten(name)}", why)
-            if not set(own).isdisjoint(found):
+            if not set(under).isdisjoint(found):
                 raise ConvertError("keras", f"layers: {shorten(name)}", "its layers are under a name before it, too")
-            found += own
+            found += under
         return found
 
     def check_settings_known(self, layers: Sequence[str] | None) -> None:

@@ -92,8 +92,8 @@ def to_canonical(
     for k, layer in enumerate(layers):
         if f"{layer}P" in named and mode is RNNMode.LSTM and np.any(named.take(f"{layer}P", D, 3 * U)):
             named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
-        own = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
-        found += [unstack(form, {name: array[d] for name, array in own.items()}, rows // U) for d in range(D)]
+        stacked = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
+        found += [unstack(form, {name: array[d] for name, array in stacked.items()}, rows // U) for d in range(D)]
     named.finish()
     return assemble("onnx", mode, found, D)
 
@@ -126,9 +126,9 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     spec, form = c.spec, _form(c.spec.mode, biases=bool(c.biases))
     found: dict[str, Array] = {}
     for k in range(spec.num_layers):
-        own = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
+        directions = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
         path = f"{k}/" if spec.num_layers > 1 else ""
-        found |= {path + t.name: np.stack([t.of(layer) for layer in own]) for t in form}
+        found |= {path + t.name: np.stack([t.of(layer) for layer in directions]) for t in form}
     return found
 
 

@@ -47,18 +47,18 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
             "onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}; onnx.load(path) reads one"
         )
     graph = Graph(onnx, model)
-    found = _all_nodes(graph, model) if nodes is None else _named_nodes(graph, nodes)
-    if len({node.op_type for _, node in found}) > 1:
-        kinds = ", ".join(sorted({node.op_type for _, node in found}))
+    chosen = _all_nodes(graph, model) if nodes is None else _named_nodes(graph, nodes)
+    if len({node.op_type for _, node in chosen}) > 1:
+        kinds = ", ".join(sorted({node.op_type for _, node in chosen}))
         raise ConvertError("onnx", "model", f"has nodes of several kinds, {kinds}: {NAME_THEM}")
     arrays: dict[str, Array] = {}
-    settings = [_attributes(onnx, node) for _, node in found]
+    settings = [_attributes(onnx, node) for _, node in chosen]
     if any(setting != settings[0] for setting in settings):
         why = f"the nodes of one stack have equal ones, got {shorten(settings)}; {NAME_THEM}"
         raise ConvertError("onnx", "attributes", why)
     if model.producer_name != _PRODUCER:  # `to_model` computes the default of its lengths
-        warn_of_call_inputs(found)
-    for k, (inner, node) in enumerate(found):
+        warn_of_call_inputs(chosen)
+    for k, (inner, node) in enumerate(chosen):
         for key, name in zip(_INPUTS, node.input, strict=False):
             if key in "WRBP" and name:
                 array = inner.constant(name)
@@ -102,15 +102,17 @@ def _named_nodes(graph: Graph, names: Any) -> list[tuple[Graph, Any]]:
     """Return the RNN nodes of these names."""
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise ConvertError("onnx", "nodes", f"expecting a list of names of nodes, got {shorten(names)}")
-    found = []
+    chosen = []
     for name in names:
-        own = [(inner, node) for inner, node in graph.all_rnns() if name_of(node) == name]
-        if len(own) != 1:
-            there = shorten(sorted({name_of(node) for _, node in graph.all_rnns()}))
-            several = f"{len(own)} RNN nodes have this name: give each its own, node.name = ..."
-            raise ConvertError("onnx", f"nodes {shorten(name)}", several if own else f"no such RNN node among {there}")
-        found += own
-    return found
+        matches = [(inner, node) for inner, node in graph.all_rnns() if name_of(node) == name]
+        if len(matches) != 1:
+            known = shorten(sorted({name_of(node) for _, node in graph.all_rnns()}))
+            several = f"{len(matches)} RNN nodes have this name: give each its own, node.name = ..."
+            raise ConvertError(
+                "onnx", f"nodes {shorten(name)}", several if matches else f"no such RNN node among {known}"
+            )
+        chosen += matches
+    return chosen
 
 
 def model_of(
