@@ -54,7 +54,7 @@ class FileWeights:
     """
 
     arrays: dict[str, Any]
-    keywords: dict[str, Any]
+    keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
     framework: str = ""
     models: dict[str, _items.Model | None] | None = None
 
@@ -219,11 +219,7 @@ def _read_torch(path: Path, _: object) -> FileWeights:
                 f"torch.save(torch.jit.load({path.name!r}).state_dict(), path) writes one",
             )
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
-    return FileWeights(contents, {})
-
-
-def _read_keras(path: Path, _: object) -> FileWeights:
-    return FileWeights(keras_files.read(path), {})
+    return FileWeights(contents)
 
 
 def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
@@ -246,21 +242,17 @@ def _prefix(path: Path) -> Path:
     return path.with_suffix("") if path.suffix == INDEX else path
 
 
-def _read_tensorflow(path: Path, _: object) -> FileWeights:
-    return FileWeights(checkpoint.read_tensorflow(path), {})
-
-
 def _read_npz(path: Path, _: object) -> FileWeights:
     try:
         with Source(path) as source, np.load(source, allow_pickle=False) as archive:
-            return FileWeights(dict(archive), {})
+            return FileWeights(dict(archive))
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise PycudnnrnnError(f"{path} is not a readable .npz file of arrays: {error}") from error
 
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
     tensors, metadata, models = _items.read(path)
-    return FileWeights(tensors, {}, metadata.get(_FRAMEWORK, ""), models)
+    return FileWeights(tensors, framework=metadata.get(_FRAMEWORK, ""), models=models)
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
@@ -291,12 +283,16 @@ STACKS: Final[dict[str, Callable[[Any], list[Stack]]]] = {
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),
-    ".h5": FileFormat("keras", _read_keras, lambda arrays, *_: keras_files.h5_image(arrays)),
-    ".hdf5": FileFormat("keras", _read_keras),
+    ".h5": FileFormat(
+        "keras", lambda path, _: FileWeights(keras_files.read(path)), lambda arrays, *_: keras_files.h5_image(arrays)
+    ),
+    ".hdf5": FileFormat("keras", lambda path, _: FileWeights(keras_files.read(path))),
     ".onnx": FileFormat("onnx", _read_onnx, _onnx_image, "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _safetensors_image),
     ".npz": FileFormat("", _read_npz),
-    INDEX: FileFormat("tensorflow", _read_tensorflow),
-    ".keras": FileFormat("keras", _read_keras),  # a whole model, of which weights are a part
+    INDEX: FileFormat("tensorflow", lambda path, _: FileWeights(checkpoint.read_tensorflow(path))),
+    ".keras": FileFormat(
+        "keras", lambda path, _: FileWeights(keras_files.read(path))
+    ),  # a whole model, of which weights are a part
 }
 """Formats by suffix."""

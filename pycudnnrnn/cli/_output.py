@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import click
 from rich import box
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -27,9 +26,6 @@ WIDTH_MAX: Final = 4096
 
 ROWS_MAX: Final = 1000
 """Most rows of a table that are printed, because the layout takes half a second. JSON has all of them."""
-
-FIRST_COLUMN: Final = 12
-"""Least width of a table's first column, which is folded in a narrow terminal."""
 
 
 class SafeConsole(Console):
@@ -58,19 +54,15 @@ def echo_json(value: Any) -> None:
 def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]]) -> None:
     """Print a table. Its cells are plain text, without markup.
 
-    In a narrow terminal the first column is folded. If that is not enough, the terminal wraps the lines: nothing is cut
-    off. Of a long table the first rows are printed, and the number of the others.
+    In a narrow terminal the lines are wrapped: nothing is cut off. Of a long table the first rows are printed, and the
+    number of the others.
     """
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    shown = [[_cell(value) for value in row] for row in rows[:ROWS_MAX]]
-    for i, column in enumerate(columns):
-        widest = max(map(cell_len, [column, *(row[i].plain for row in shown)]))
-        table.add_column(column, overflow="fold", no_wrap=i > 0, min_width=widest if i else None)
-    for row in shown:
-        table.add_row(*row)
-    table.columns[0].max_width = FIRST_COLUMN
-    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), table).minimum
-    table.columns[0].max_width = None
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    for row in rows[:ROWS_MAX]:
+        table.add_row(*map(_cell, row))
+    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), table).maximum
     usual, out.width = out.width, max(out.width, needed)
     out.print(table)
     out.width = usual

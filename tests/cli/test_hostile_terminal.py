@@ -101,15 +101,13 @@ def test_a_terminal_of_any_width_gets_every_word_and_every_column(run, monkeypat
 
 @pytest.mark.parametrize("columns", ["80", "40", "20"])
 def test_a_table_loses_no_column_and_no_part_of_a_cell_with_spaces(monkeypatch, columns):
-    """A cell such as `[2, 64, 8]` is as wide as all of its words; a long name is folded."""
+    """Each cell is as wide as all of its words; the terminal wraps the line."""
     monkeypatch.setenv("COLUMNS", columns)
     out = console()
     row = ["encoder.weight_ih_l0_reverse", "[2, 64, 8]", "encoder.bias_hh_l0, encoder.bias_ih_l0"]
     with out.capture() as printed:
         print_table(out, ["in DST", "shape", "a last column of words"], [row])
-    assert all(text in printed.get() for text in (*row[1:], "a last column of words"))
-    lines = printed.get().splitlines()[3:]
-    assert "".join(line.partition("[")[0].strip().split("  ")[0] for line in lines).startswith(row[0])
+    assert all(text in printed.get() for text in (*row, "a last column of words"))
 
 
 def test_of_a_long_table_the_first_rows_are_printed_and_how_many_more_there_are(run, tmp_path):

@@ -259,13 +259,10 @@ def _is_backward(cell: CellKeys) -> bool:
 def _number(path: str, names: list[Any]) -> int:
     """Return the place of a cell in StackedRNNCells. In a .keras file its group has the class and a number as name."""
     last = path.rpartition("/")[2]
-    return (
-        names.index(last)
-        if last in names and "/cells/" not in path
-        else int(last.rpartition("_")[2].zfill(1))
-        if last[-1:].isdigit()
-        else 0
-    )
+    if last in names and "/cells/" not in path:
+        return names.index(last)
+    digits = last.rpartition("_")[2]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _in_sequence(layer: Layer) -> Iterator[Layer]:
