@@ -85,9 +85,8 @@ class FileOrCheckpoint(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(value)
         if path.is_dir() and not (path / checkpoint.LIST).exists():
-            self.fail(
-                f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint': name a file in it", param, ctx
-            )
+            what = f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint'"
+            self.fail(f"{what}: name a file in it, of a SavedModel variables/variables.index", param, ctx)
         return path if path.is_dir() or _folder.is_tensorflow(path) else super().convert(value, param, ctx)
 
 
@@ -108,22 +107,28 @@ def suffix_of(path: Path) -> str:
     return next((suffix for suffix, is_it in contents.items() if is_it), path.suffix)
 
 
-def rnns_in(arrays: Any, framework: str) -> list[tuple[Stack, str]]:
-    """Return the RNNs among the arrays of a framework, or in a model of ONNX, each with what its reader reads."""
-    module = getattr(convert, framework)
-    read = module.from_model if framework == "onnx" else module.to_canonical
+def rnns_in(arrays: Any, framework: str) -> list[tuple[str, str, int]]:
+    """Return the RNNs among the arrays of a framework ("": of any), or in a model of ONNX.
+
+    Each has the options of `convert` that choose it, what its reader reads, and the number of its arrays.
+    """
     rnns = []
-    for stack in STACKS[framework](arrays):
-        with warnings.catch_warnings(action="ignore"):
-            try:
-                text = repr(read(arrays, **stack.keywords).spec)
-            except ConvertError as error:
-                text = f"not read: {error}"
-        rnns.append((stack, text if stack.certain else f"{text}, a cell by its shapes alone"))
+    for name in {"": ["pytorch", "keras"], "tensorflow": ["tensorflow", "keras"]}.get(framework, [framework]):
+        module = getattr(convert, name)
+        read = module.from_model if name == "onnx" else module.to_canonical
+        for stack in STACKS[name](arrays) if name in STACKS else ():
+            with warnings.catch_warnings(action="ignore"):
+                try:
+                    text = repr(read(arrays, **stack.keywords).spec)
+                except ConvertError as error:
+                    text = f"not read: {error}"
+            options = stack.option() if name == framework else f"--from {name} {stack.option()}"
+            doubt = "" if stack.certain else ", a cell by its shapes alone"
+            rnns.append((options, text + doubt, stack.num_arrays))
     return rnns
 
 
-def rnns_in_file(path: Path) -> tuple[str, int, list[tuple[Stack, str]]]:
+def rnns_in_file(path: Path) -> tuple[str, int, list[tuple[str, str, int]]]:
     """Return the framework of a file, the number of its arrays (of an ONNX model of its nodes), and its RNNs.
 
     Raises:
@@ -135,8 +140,7 @@ def rnns_in_file(path: Path) -> tuple[str, int, list[tuple[Stack, str]]]:
         return "onnx", len(model.graph.node), rnns_in(model, "onnx")
     framework = FILE_FORMATS[suffix].framework
     arrays = FILE_FORMATS[suffix].read(path, None).arrays
-    by_names = [framework] if framework else ["pytorch", "keras"]
-    return framework or "any", count_arrays(arrays), [rnn for name in by_names for rnn in rnns_in(arrays, name)]
+    return framework or "any", count_arrays(arrays), rnns_in(arrays, framework)
 
 
 def count_arrays(arrays: Any) -> int:

@@ -13,9 +13,8 @@ import numpy as np
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import specs_without_data
 from pycudnnrnn.checkpoint._folder import is_tensorflow
-from pycudnnrnn.cli._files import FILE_FORMATS, STACKS, FileOrCheckpoint, rnns_in, rnns_in_file, suffix_of
+from pycudnnrnn.cli._files import FILE_FORMATS, FileOrCheckpoint, rnns_in, rnns_in_file, suffix_of
 from pycudnnrnn.cli._output import SafeConsole, console, echo_json, print_table
-from pycudnnrnn.convert._cells import Stack
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
 
@@ -84,7 +83,7 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
         return False
     if not count:
         return False
-    others = count - sum(stack.num_arrays for stack, _ in rnns)
+    others = count - sum(size for _, _, size in rnns)
     if as_json:
         echo_json({"file": str(file), "framework": framework, "rnns": _as_json(rnns), "others": others})
         return True
@@ -96,22 +95,21 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
     return True
 
 
-def _rnns_in(about: checkpoint.Inspection) -> list[tuple[Stack, str]]:
+def _rnns_in(about: checkpoint.Inspection) -> list[tuple[str, str, int]]:
     """Return the RNNs of a TensorFlow checkpoint or of another program's file, by the framework or by the names."""
     recorded = "tensorflow" if about.metadata.get("format") == "tensorflow" else about.metadata.get("framework", "")
     if not about.tensors or (about.verified and recorded != "tensorflow"):
         return []
-    frameworks = [recorded] if recorded else ["pytorch", "keras"]
-    return [rnn for name in frameworks if name in STACKS for rnn in rnns_in(_stand_ins(about.tensors), name)]
+    return rnns_in(_stand_ins(about.tensors), recorded)
 
 
-def _say_rnns(out: SafeConsole, rnns: list[tuple[Stack, str]]) -> None:
-    for stack, text in rnns:
-        out.say(f"  {stack.option()}: {text}")
+def _say_rnns(out: SafeConsole, rnns: list[tuple[str, str, int]]) -> None:
+    for options, text, _ in rnns:
+        out.say(f"  {options}: {text}")
 
 
-def _as_json(rnns: list[tuple[Stack, str]]) -> list[dict[str, Any]]:
-    return [{"options": stack.option(), "keywords": stack.keywords, "rnn": text} for stack, text in rnns]
+def _as_json(rnns: list[tuple[str, str, int]]) -> list[dict[str, Any]]:
+    return [{"options": options, "rnn": text} for options, text, _ in rnns]
 
 
 def _stand_ins(tensors: Any) -> dict[str, Any]:

@@ -216,6 +216,10 @@ def nearest(named: Named) -> str:
     near = near or [key for key in named if "kernel" in key or "weight" in key] or list(named)
     keras = named.framework != "keras" and any("recurrent_kernel" in key for key in near)
     hint = "; these are Keras's names, which convert.keras reads (--from keras on the command line)" if keras else ""
+    if any(re.fullmatch(r"variables/[0-9]+/\.ATTRIBUTES/VARIABLE_VALUE", key) for key in named):
+        hint += (
+            "; a SavedModel has numbers for names: load it with tf_keras, and save_weights('model.h5') has the names"
+        )
     hint += "; ema=True reads averages" if any(key.endswith(AVERAGE) for key in near) else ""
     return (
         f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}{hint}"

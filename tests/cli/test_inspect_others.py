@@ -66,23 +66,23 @@ def gru(inputs):
 STACKED = "RNNSpec('lstm', 2, 5, 2, bias_mode='single_input')"
 LSTM = "RNNSpec('lstm', 1, 4, 3)"
 TORCHS = {
-    "prefix=enc.": "RNNSpec('lstm', 2, 4, 3, direction='bidirectional')",
-    "prefix=cells.": "RNNSpec('gru', 2, 4, 3)",
-    "prefix=out.": "RNNSpec('lstm', 1, 6, 5)",
-    "prefix=short.": "not read: pytorch: 'short.weight_ih': missing",
+    "-s prefix=enc.": "RNNSpec('lstm', 2, 4, 3, direction='bidirectional')",
+    "-s prefix=cells.": "RNNSpec('gru', 2, 4, 3)",
+    "-s prefix=out.": "RNNSpec('lstm', 1, 6, 5)",
+    "-s prefix=short.": "not read: pytorch: 'short.weight_ih': missing",
 }
 TENSORFLOWS = {
-    "prefix=lstm_fused_cell/": "RNNSpec('lstm', 1, 4, 5, bias_mode='none')",
-    "prefix=net/": "RNNSpec('lstm', 2, 4, 3, bias_mode='single_input')",
+    "-s prefix=lstm_fused_cell/": "RNNSpec('lstm', 1, 4, 5, bias_mode='none')",
+    "-s prefix=net/": "RNNSpec('lstm', 2, 4, 3, bias_mode='single_input')",
 }
 FILES = {
     "m.ckpt": (torch_file, TORCHS, 2),
-    "m.keras": (keras_file, {"layers=both": gru(3), "layers=stacked": STACKED}, 2),
-    "m.h5": (keras_file, {"layers=both": gru(3), "layers=stacked": STACKED}, 2),
-    "m.weights.h5": (keras_file, {"layers=bidirectional": gru(3), "layers=cells": STACKED}, 2),
-    "m.onnx": (onnx_file, {"nodes=layer_0": gru(3), "nodes=layer_1": gru(8)}, None),
-    "m.safetensors": (safetensors_file, {"prefix=enc.": LSTM}, None),
-    "m.npz": (npz_file, {"prefix=enc.": LSTM}, 1),
+    "m.keras": (keras_file, {"-s layers=both": gru(3), "-s layers=stacked": STACKED}, 2),
+    "m.h5": (keras_file, {"-s layers=both": gru(3), "-s layers=stacked": STACKED}, 2),
+    "m.weights.h5": (keras_file, {"-s layers=bidirectional": gru(3), "-s layers=cells": STACKED}, 2),
+    "m.onnx": (onnx_file, {"-s nodes=layer_0": gru(3), "-s nodes=layer_1": gru(8)}, None),
+    "m.safetensors": (safetensors_file, {"--from pytorch -s prefix=enc.": LSTM}, None),
+    "m.npz": (npz_file, {"--from pytorch -s prefix=enc.": LSTM}, 1),
     "m.index": (checkpoint_files, TENSORFLOWS, None),
 }
 
@@ -95,13 +95,12 @@ def test_each_rnn_is_listed_with_the_options_that_choose_it(run, name, tmp_path)
     code, out, err = run("inspect", name)
     assert (code, err) == (0, "")
     for option, text in rnns.items():
-        assert f"  -s {option}: {text}\n" in out
+        assert f"  {option}: {text}\n" in out
     report = json.loads(run("inspect", name, "--json")[1])
     assert len(report["rnns"]) == len(rnns)
     for rnn, (option, text) in zip(report["rnns"], rnns.items(), strict=True):
-        assert (rnn["options"], rnn["rnn"]) == (f"-s {option}", text)
-        more = ["--from", "pytorch"] if name in {"m.safetensors", "m.npz"} else []
-        code, _, err = run("convert", name, "x.safetensors", "--to", "pytorch", "--force", "-s", option, *more)
+        assert (rnn["options"], rnn["rnn"]) == (option, text)
+        code, _, err = run("convert", name, "x.safetensors", "--to", "pytorch", "--force", *option.split())
         assert (code, err) == (0, "") or text.removeprefix("not read: ") in err, "it is to be pasted"
     if others is not None:
         assert (report["others"], f"{len(rnns)} RNNs, {others} other arrays" in out) == (others, True)
@@ -113,7 +112,7 @@ def test_of_a_checkpoint_whose_data_are_lost_the_index_is_listed(run, tmp_path):
     for given in ("m", "m.index"):
         code, out, err = run("inspect", given)
         assert (code, err, "m" in out.splitlines()[0], "tensorflow, the index alone" in out) == (0, "", True, True)
-        assert f"  -s prefix=net/: {TENSORFLOWS['prefix=net/']}\n" in out
+        assert f"  -s prefix=net/: {TENSORFLOWS['-s prefix=net/']}\n" in out
         assert "2 RNNs, 1 other arrays" in out
     (tmp_path / "m.index").write_bytes(b"damaged")
     assert run("inspect", "m")[0] == 1

@@ -166,7 +166,8 @@ def framework_of(path: Path, option: str | None, which: str) -> tuple[str, str]:
     suffix = _files.suffix_of(path) if reads else path.suffix
     if suffix not in formats:
         ends = [end if reads or end != ".h5" else ".weights.h5" for end in formats]
-        raise click.UsageError(f"{which} has to end in {', '.join(ends)}, got {path.name!r}")
+        hint = "; tensorflowjs_converter makes a .h5 of a model.json of TensorFlow.js" if suffix == ".json" else ""
+        raise click.UsageError(f"{which} has to end in {', '.join(ends)}, got {path.name!r}{hint}")
     usual = _files.FILE_FORMATS[suffix].framework
     if option and usual and option != usual:
         raise click.UsageError(f"a {suffix} file is {usual}'s, not {option}'s; .safetensors and .npz take any")
