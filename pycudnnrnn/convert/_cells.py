@@ -217,9 +217,8 @@ def nearest(named: Named) -> str:
     keras = named.framework != "keras" and any("recurrent_kernel" in key for key in near)
     hint = "; these are Keras's names, which convert.keras reads (--from keras on the command line)" if keras else ""
     if any(re.fullmatch(r"variables/[0-9]+/\.ATTRIBUTES/VARIABLE_VALUE", key) for key in named):
-        hint += (
-            "; a SavedModel has numbers for names: load it with tf_keras, and save_weights('model.h5') has the names"
-        )
+        hint += "; a SavedModel has numbers for names: convert.keras reads {v.name: v.numpy() for v in "
+        hint += "tensorflow.saved_model.load(folder).variables}, or an .npz of it (--from keras on the command line)"
     hint += "; ema=True reads averages" if any(key.endswith(AVERAGE) for key in near) else ""
     return (
         f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}{hint}"

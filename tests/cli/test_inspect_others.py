@@ -116,3 +116,11 @@ def test_of_a_checkpoint_whose_data_are_lost_the_index_is_listed(run, tmp_path):
         assert "2 RNNs, 1 other arrays" in out
     (tmp_path / "m.index").write_bytes(b"damaged")
     assert run("inspect", "m")[0] == 1
+
+
+def test_a_checkpoint_of_tf_2_lists_kerass_layers(run, tmp_path):
+    cell = convert.keras.from_canonical(random_canonical(RNNSpec("lstm", 1, 4, 3, bias_mode="single_input"), 1))
+    write_bundle(tmp_path / "m", {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": array for name, array in cell.items()})
+    assert (
+        "  --from keras -s layers=lstm: RNNSpec('lstm', 1, 4, 3, bias_mode='single_input')\n" in run("inspect", "m")[1]
+    )

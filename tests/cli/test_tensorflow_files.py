@@ -129,3 +129,10 @@ def test_convert_writes_no_second_checkpoint_of_a_name(run, tmp_path):
         assert status == 2
         assert "one name is one checkpoint" in error
         assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_no_file_to_read_is_answered_with_the_file_that_is(run, tmp_path):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "model.json").write_text("{}")
+    assert "of a SavedModel variables/variables.index" in run("convert", "saved", "m.pt")[2]
+    assert "tensorflowjs_converter makes a .h5 of a model.json" in run("convert", "model.json", "m.pt")[2]

@@ -278,3 +278,10 @@ def test_the_content_of_a_file_decides_how_it_is_read_and_not_its_name(tmp_path)
     (tmp_path / "none.keras").write_bytes(b"anything")
     with pytest.raises(ConvertError, match=r"cannot be read as a file of Keras, HDF5 or .keras"):
         convert.keras.read(tmp_path / "none.keras")
+
+
+def test_the_numbers_of_a_savedmodel_are_answered_with_what_has_the_names():
+    arrays = {f"variables/{k}/.ATTRIBUTES/VARIABLE_VALUE": np.ones((3, 16)) for k in range(2)}
+    for read in (convert.keras.to_canonical, convert.tensorflow.to_canonical):
+        with pytest.raises(ConvertError, match=r"for v in tensorflow\.saved_model\.load\(folder\)\.variables"):
+            read(arrays)
