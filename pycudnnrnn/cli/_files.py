@@ -21,11 +21,9 @@ from pycudnnrnn._checks import needs
 from pycudnnrnn._files import Source
 from pycudnnrnn.checkpoint import _bundle, _folder, _items
 from pycudnnrnn.checkpoint import _file as checkpoint_file
-from pycudnnrnn.convert._cells import Stack
+from pycudnnrnn.convert._cells import STACKS
 from pycudnnrnn.convert.keras import files as keras_files
-from pycudnnrnn.convert.keras.used import stacks as keras_stacks
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
-from pycudnnrnn.convert.onnx.model import stacks as onnx_stacks
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"
@@ -278,12 +276,6 @@ def _torch(purpose: str) -> Any:
         import torch  # noqa: PLC0415
     return torch
 
-
-STACKS: Final[dict[str, Callable[[Any], list[Stack]]]] = {
-    "pytorch": convert.pytorch.stacks, "tensorflow": convert.tensorflow.stacks,
-    "keras": keras_stacks, "onnx": onnx_stacks,
-}  # fmt: skip
-"""What finds the RNNs among named arrays, or in a model of ONNX, by framework."""
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),

@@ -65,6 +65,10 @@ class Stack(NamedTuple):
         return " ".join(f"-s {key}={value}" for key, value in values.items())
 
 
+STACKS: Final[dict[str, Callable[[Any], list[Stack]]]] = {}
+"""What finds the stacks among named arrays, or in a model of ONNX, by framework: each reader adds its own."""
+
+
 def stacks_of(cells: Iterable[Cell], prefix_of: Callable[[Cell], str] = lambda cell: cell.stack) -> list[Stack]:
     """Return the stacks that the cells form."""
     by_scope: dict[str, list[Cell]] = {}

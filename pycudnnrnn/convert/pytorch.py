@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NoReturn
 from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert import _gates
-from pycudnnrnn.convert._cells import Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
+from pycudnnrnn.convert._cells import STACKS, Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
 from pycudnnrnn.convert._exchange import Canonical
 from pycudnnrnn.convert._named import Named, plain_mode, under
 from pycudnnrnn.spec import RNNMode
@@ -145,7 +145,7 @@ def name_of(kind: str, layer: int, direction: int) -> str:
     return f"{_KINDS[kind]}_l{layer}{'_reverse' if direction else ''}"
 
 
-def stacks(arrays: Any) -> list[Stack]:
+def _stacks(arrays: Any) -> list[Stack]:
     """Return the RNNs of a state dict, for a list to choose from."""
     return stacks_of(_cells_in(_entered(arrays)))
 
@@ -211,3 +211,6 @@ def _cells_in(named: Named) -> list[Cell]:
 
 def _refuse(named: Named, match: re.Match[str]) -> NoReturn:
     named.refuse(match[0], _PLAIN[str(match.lastgroup)])
+
+
+STACKS["pytorch"] = _stacks

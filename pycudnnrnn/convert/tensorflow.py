@@ -18,7 +18,7 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn._tf1 import tensors as tf1
 from pycudnnrnn._tf1.tensors import AVERAGE, MODES, STACKED_GATES
-from pycudnnrnn.convert._cells import Cell, Layers, Stack, choose, nearest, stacks_of
+from pycudnnrnn.convert._cells import STACKS, Cell, Layers, Stack, choose, nearest, stacks_of
 from pycudnnrnn.convert._exchange import Canonical, assemble, check_target, split
 from pycudnnrnn.convert._named import Named, completed, flag, plain_mode, under
 from pycudnnrnn.errors import ArgumentError, ConvertError
@@ -213,7 +213,7 @@ def _read(
     return spec, cells[0].kind, taken, aside
 
 
-def stacks(arrays: Any) -> list[Stack]:
+def _stacks(arrays: Any) -> list[Stack]:
     """Return the RNNs among TensorFlow's variables, for a list to choose from."""
     return _stacks_in(_cells_in(Named("tensorflow", arrays), ema=False))
 
@@ -305,3 +305,6 @@ def _mode_of(cell: str, activation: str | None) -> RNNMode:
         why = "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu, which write the same: 'tanh' or 'relu'"
         raise ConvertError("tensorflow", "activation", why)
     return plain_mode("tensorflow", activation)
+
+
+STACKS["tensorflow"] = _stacks

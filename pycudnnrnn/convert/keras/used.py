@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert._cells import (
+    STACKS,
     CellKeys,
     Stack,
     check_layers,
@@ -284,3 +285,6 @@ def _refuse(path: str, why: str) -> NoReturn:
     """Raise a `ConvertError` about a layer, with advice."""
     way = f"layers=[{shorten(path)}], or -s layers={shorten(path)[1:-1]} on the command line"
     raise ConvertError("keras", shorten(path), f"{why}. Name one layer, or layers that follow each other: {way}")
+
+
+STACKS["keras"] = stacks

@@ -253,7 +253,10 @@ def _check_activations(mode: RNNMode, num_dirs: int, activations: Any, alpha: An
 def _check_gates(mode: RNNMode, linear_before_reset: Any, clip: Any, input_forget: Any) -> None:
     if clip is not None:
         raise ConvertError("onnx", "clip", "bounds the sums that go into the gates; cuDNN bounds only the cell state")
-    if input_forget != 0:
+    for name, value in {"linear_before_reset": linear_before_reset, "input_forget": input_forget}.items():
+        if type(value) is not int:
+            raise ConvertError("onnx", name, f"expecting 0 or 1, got {shorten(value)}")
+    if input_forget:
         raise ConvertError("onnx", "input_forget", "cuDNN's LSTM does not couple the input and forget gates")
     if mode is RNNMode.GRU and linear_before_reset != 1:
         raise ConvertError("onnx", "linear_before_reset", f"expecting {_LBR}")

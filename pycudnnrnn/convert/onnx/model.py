@@ -8,7 +8,7 @@ import numpy as np
 
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert._cells import Stack
+from pycudnnrnn.convert._cells import STACKS, Stack
 from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph, name_of, warn_of_call_inputs
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode, RNNSpec
@@ -222,3 +222,6 @@ def onnx_package() -> Any:
         import onnx.numpy_helper  # noqa: PLC0415
         import onnx.reference  # noqa: PLC0415
     return onnx
+
+
+STACKS["onnx"] = stacks
