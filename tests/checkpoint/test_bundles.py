@@ -12,8 +12,7 @@ from filelock import FileLock
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
 from pycudnnrnn.checkpoint import _bundle, _file
 from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._bundle.entries import Entry, slice_key
-from pycudnnrnn.checkpoint._bundle.table import field
+from pycudnnrnn.checkpoint._bundle.table import Entry, field, slice_key
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec

@@ -22,8 +22,17 @@ from pycudnnrnn._checks import check_text, shorten, some
 from pycudnnrnn._files import Source, check_target, locked, write_together
 from pycudnnrnn._messages import warn
 from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._bundle.entries import ALL, DTYPES, Entry, Extents, header, read_header, slice_key
-from pycudnnrnn.checkpoint._bundle.table import checksum, masked
+from pycudnnrnn.checkpoint._bundle.table import (
+    ALL,
+    DTYPES,
+    Entry,
+    Extents,
+    checksum,
+    header,
+    masked,
+    read_header,
+    slice_key,
+)
 from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, is_utf8, parsing, refused
 from pycudnnrnn.checkpoint._folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.errors import ArgumentError
