@@ -46,7 +46,7 @@ class EagerCalls:
     def forward(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
         """See `engines.Calls`."""
         whole, engine = self._whole, self._engine
-        if whole is None or (schedule.has_empty and not engine.takes_empty):
+        if whole is None or (not engine.takes_empty and schedule.has_empty):
             return _forward(engine, self._standard._replace(schedule=schedule), self._steps, self._recomputes, inputs)
         return whole.forward(schedule, inputs, at)
 

@@ -21,6 +21,11 @@ OP_WORDS: Final[Mapping[Name, str]] = {
 
 _FLAT: Final = frozenset({"params", "d_params"})
 
+_UNKNOWN: Final = None, None
+
+_PRODUCTS: Final = frozenset({"reserve", "dx"})
+"""The arrays of a plan that products are written to: on the CPU they must begin at a multiple of an element's size."""
+
 
 class Taker:
     """Checks the arrays of one kind of call, in a fixed order, and returns the engine's arrays over the same memory.
@@ -37,14 +42,21 @@ class Taker:
         """Check the arrays in `words`, in that order."""
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
-        alignment = engine.alignment
-        self._of_engine = engine.arrays.holds, engine.arrays.address, alignment
-        self._sizes = [wanted[name].nbytes for name in words]
-        least = {"reserve": spec.compute_dtype.itemsize, "dx": spec.dtype.itemsize} if in_place else {}
-        self._wanted = [
-            (name, wanted[name], wanted[name].strides, in_place or name in _FLAT, max(least.get(name, 1), alignment))
-            for name in words
-        ]
+        self._of_engine = engine.arrays.holds, engine.arrays.address
+        self._last: dict[Name, tuple[Any, int | None]] = {}
+        """The engine's own arrays in the latest call in place, and their addresses: they are not checked again."""
+        self._checks = [(name, *self._check_of(name)) for name in words]
+
+    def _check_of(self, name: Name) -> tuple[Any, ...]:
+        """Return the shape and dtype of an array, its strides and alignment if these matter, and its bytes."""
+        slot, alignment = self.slots[name], self._engine.alignment
+        exact = self._in_place or name in _FLAT
+        step = (
+            alignment if alignment > 1 else 1 if self._in_place else 0
+        )  # 0: on the CPU an address takes a microsecond
+        if self._in_place and name in _PRODUCTS:
+            step = max(step, (self._spec.compute_dtype if name == "reserve" else self._spec.dtype).itemsize)
+        return slot.shape, slot.dtype, slot.strides if exact or alignment > 1 else None, step, slot.nbytes
 
     def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
         """Return the engine's arrays over those given, by name, and the addresses that were checked.
@@ -54,44 +66,64 @@ class Taker:
             ArgumentTypeError: None for an array that the call needs.
             LayoutError: a params buffer in the arithmetic layout, if the engine's layout has another size.
         """
-        words, (holds, address, alignment) = self._words, self._of_engine
-        addressed = self._in_place or alignment > 1  # an address takes a microsecond on the CPU
-        found: Arrays = {}
+        holds, address = self._of_engine
+        natives: Arrays = {}
         at: list[int | None] = []
-        for array, (name, slot, strides, exact, step) in zip(given, self._wanted, strict=True):
-            shape, dtype, axes, optional = slot
-            if array is None:
-                if not optional and shape is not None:
-                    raise ArgumentTypeError(words[name], f"an array, {shape}, which is {axes}", None)
-                found[name] = None
+        spans, last = [], self._last
+        for array, (name, shape, dtype, strides, step, nbytes) in zip(given, self._checks, strict=True):
+            if array is None or shape is None:
+                self._check_absence(name, array)
+                natives[name] = None
                 at.append(None)
                 continue
-            if shape is None:
-                raise ArgumentError(words[name], f"None: rnn_mode {str(self._spec.mode)!r} has no c", "an array")
-            native = array if holds(array) else self._brought(name, array)
-            if native.dtype != dtype:
-                whose = "" if name == "reserve" else ", the model's"
-                raise ArgumentError(words[name], f"{dtype}{whose}", native.dtype, aspect="dtype")
-            if native.shape != shape:
-                if name in _FLAT:
-                    check_size(words[name], native, self._spec, self._engine)
-                _arrays.check_shape(words[name], native, shape, axes)
-            place = None
-            if exact or alignment > 1:
-                if native.strides != strides and not native.flags.c_contiguous:
-                    raise ArgumentError(words[name], "a contiguous array", f"strides {native.strides}")
-                place = address(native) if addressed else 0
-                if place % step:
-                    least = step if exact else dtype.itemsize
-                    if place % least:
-                        raise ArgumentError(words[name], f"memory aligned to {least} bytes", hex(place))
-                    native = self._engine.arrays.copy(native)
-                    place = address(native)
-            found[name] = native
+            native, place = last.get(name, _UNKNOWN)
+            if native is not array:
+                native, place = array if holds(array) else self._brought(name, array), None
+                if native.dtype != dtype or native.shape != shape:
+                    self._refuse(name, native)
+                if strides is not None:
+                    if native.strides != strides and not native.flags.c_contiguous:
+                        raise ArgumentError(self._words[name], "a contiguous array", f"strides {native.strides}")
+                    if step:
+                        place = address(native)
+                        if place % step:
+                            native = self._aligned(name, native, place, step)
+                            place = address(native)
+                if self._in_place and native is array:
+                    last[name] = native, place
+            natives[name] = native
             at.append(place)
+            if place is not None:
+                spans.append((place, place + nbytes))
         if self._in_place:
-            self._check_apart(at)
-        return found, at
+            self._check_apart(spans, at)
+        return natives, at
+
+    def _check_absence(self, name: Name, array: Any) -> None:
+        """Raise an error for an array that is missing, or that the cell does not have."""
+        slot, word = self.slots[name], self._words[name]
+        if array is not None:
+            raise ArgumentError(word, f"None: rnn_mode {str(self._spec.mode)!r} has no c", "an array")
+        if slot.shape is not None and not slot.optional:
+            raise ArgumentTypeError(word, f"an array, {slot.shape}, which is {slot.axes}", None)
+
+    def _refuse(self, name: Name, native: Any) -> None:
+        """Raise the error for an array of another dtype or shape."""
+        word, slot = self._words[name], self.slots[name]
+        if native.dtype != slot.dtype:
+            whose = "" if name == "reserve" else ", the model's"
+            raise ArgumentError(word, f"{slot.dtype}{whose}", native.dtype, aspect="dtype")
+        if name in _FLAT:
+            check_size(word, native, self._spec, self._engine)
+        _arrays.check_shape(word, native, slot.shape or (), slot.axes)
+
+    def _aligned(self, name: Name, native: Any, place: int, step: int) -> Any:
+        """Return an aligned copy of an array, or raise an error where the call needs this memory."""
+        exact = self._in_place or name in _FLAT
+        least = step if exact else self.slots[name].dtype.itemsize
+        if place % least:
+            raise ArgumentError(self._words[name], f"memory aligned to {least} bytes", hex(place))
+        return self._engine.arrays.copy(native)
 
     def _brought(self, name: Name, array: Any) -> Any:
         """Return the engine's array over an array of another library, or over one that may be read-only."""
@@ -100,9 +132,9 @@ class Taker:
             _arrays.check_writable(self._words[name], array, native)
         return native
 
-    def _check_apart(self, at: list[int | None]) -> None:
+    def _check_apart(self, spans: list[tuple[int, int]], at: list[int | None]) -> None:
         """Raise an error if a written array overlaps another one."""
-        spans = sorted([(start, start + size) for start, size in zip(at, self._sizes, strict=True) if start])
+        spans.sort()
         end = 0
         for start, stop in spans:
             if start < end:

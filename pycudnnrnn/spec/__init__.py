@@ -271,17 +271,17 @@ class RNNSpec:
         # Without the hash: hashes of strings differ from process to process.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
-    @property
+    @_locks.cached_property
     def num_dirs(self) -> int:
         """Number of directions, D: 1 or 2."""
         return 2 if self.direction is Direction.BIDIRECTIONAL else 1
 
-    @property
+    @_locks.cached_property
     def num_pseudo_layers(self) -> int:
         """Number of pseudo-layers, L * D: one for each direction of each layer, layer * num_dirs + direction."""
         return self.num_layers * self.num_dirs
 
-    @property
+    @_locks.cached_property
     def num_gates(self) -> int:
         """Number of gates: 4 for LSTM, 3 for GRU, 1 for tanh and relu."""
         return len(GATES[self.mode])
@@ -296,17 +296,17 @@ class RNNSpec:
         """`algo`, with "standard" in place of "auto": the algorithm until something was measured."""
         return Algorithm.STANDARD if self.algo is Algorithm.AUTO else self.algo
 
-    @property
+    @_locks.cached_property
     def state_size(self) -> int:
         """Width of h and of one direction's output: `num_proj` with a projection, otherwise `num_units`."""
         return self.num_proj or self.num_units
 
-    @property
+    @_locks.cached_property
     def output_size(self) -> int:
         """Width of the output: `num_dirs * state_size`."""
         return self.num_dirs * self.state_size
 
-    @property
+    @_locks.cached_property
     def has_cell_state(self) -> bool:
         """Whether the cell has a state c in addition to h: LSTM only."""
         return self.mode is RNNMode.LSTM

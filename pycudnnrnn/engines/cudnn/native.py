@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
 
-_NOTHING: Final = contextlib.nullcontext()
-
 Around = Callable[[Handle], contextlib.AbstractContextManager[Any]]
 """A context for the launch of a pass with a handle, which prepares dropout's random states."""
 
@@ -194,7 +192,10 @@ class NativeCalls:
     ) -> None:  # fmt: skip
         if which is not FORWARD:
             self._clear(which, handle, at, accumulate=accumulate)
-        with _NOTHING if around is None else around(handle):
+        if around is None:
+            self.calls[which](handle.pointer, *data, workspace, *at)
+            return
+        with around(handle):
             self.calls[which](handle.pointer, *data, workspace, *at)
 
     def _clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:

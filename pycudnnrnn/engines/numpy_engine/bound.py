@@ -79,7 +79,7 @@ class NumpyCalls:
         if which is BACKWARD_WEIGHTS:
             before = list[Copy]()
             reserve = NumpyReserve(calls, arrays["reserve"], calls.packing.read(arrays["x"], before))
-            return functools.partial(_run_weights, before, reserve, arrays["d_params"])
+            return functools.partial(reserve.backward_weights, arrays["d_params"], before=before)
         params = arrays["params"]
         if which is FORWARD:
             run = BoundForward(calls, self._dropout, arrays).run
@@ -97,11 +97,6 @@ class NumpyCalls:
                 run(views or calls.read(params))
 
         return run_with_weights
-
-
-def _run_weights(before: list[Copy], reserve: NumpyReserve, out: Array, *, accumulate: bool = False) -> None:
-    copy_all(before)
-    reserve.backward_weights(out, accumulate=accumulate)
 
 
 class BoundForward:
@@ -131,7 +126,7 @@ class BoundForward:
                 out = above if columns is None else above[:, columns]
                 tape = self.reserve.tapes[p] if self.reserve else NO_TAPE
                 walk = [
-                    (rows[part], tape.at(part) if tape else tape, steps, h[p], c[p], out[part])
+                    (rows[part], tape.at(part) if tape and len(blocks) > 1 else tape, steps, h[p], c[p], out[part])
                     for part, steps in blocks
                 ]
                 p += 1

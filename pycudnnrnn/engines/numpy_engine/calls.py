@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -52,8 +53,12 @@ class Calls:
         self.spec, self.schedule, self.layout, self.keeps = spec, schedule, layout, keeps
         self.cell, self.packing = cell_of(spec, schedule.num_rows), Packing(spec, schedule)
         self.directions, self.stacks = directions_of(spec, schedule), all_stacks(layout, spec)
-        self._views = [[(name, stack.span, stack.shape) for name, stack in stacks.items()] for stacks in self.stacks]
-        self.has_views = all(span is not None for views in self._views for _, span, _ in views)
+        names = [field.name for field in dataclasses.fields(Weights)]
+        self._views = [
+            [(stacks[name].span, stacks[name].shape) if name in stacks else None for name in names]
+            for stacks in self.stacks
+        ]
+        self.has_views = all(stack.span for stacks in self.stacks for stack in stacks.values())
         self.reads_in_place = spec.dtype is spec.compute_dtype and self.has_views
         self.has_padding = sum(region.size for region in layout.regions) < layout.size
         self.reserve_parts, self.reserve_nbytes = list[tuple[Part, int]](), 0
@@ -81,7 +86,8 @@ class Calls:
 
     def views(self, buffer: Array) -> list[Weights]:
         """Return the stacks of each pseudo-layer as views of a buffer with the layout of params."""
-        return [Weights(**{name: buffer[at].reshape(shape) for name, at, shape in views}) for views in self._views]
+        parts: list[list[Any]] = [[view and buffer[view[0]].reshape(view[1]) for view in each] for each in self._views]
+        return [Weights(*each) for each in parts]
 
 
 def reserve_nbytes(spec: RNNSpec, num_rows: int, *, drops: bool) -> int:

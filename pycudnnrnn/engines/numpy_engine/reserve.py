@@ -85,7 +85,9 @@ class NumpyReserve:
         copy_all(after)
 
     @np.errstate(all="ignore")
-    def backward_weights(self, out: Array, *, accumulate: bool) -> None:
+    def backward_weights(self, out: Array, *, accumulate: bool = False, before: Iterable[Copy] = ()) -> None:
+        """See `engines.Reserve`. `before`: what to copy first."""
+        copy_all(before)
         calls, dtype = self._calls, self._calls.cell.dtype
         # The gradient is added at the end. If memory ran out after a part was added, a second try would add that part
         # twice.
