@@ -7,25 +7,13 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from pycudnnrnn import _arrays
+from pycudnnrnn import _arrays, passes
 from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Calls, Engine, EngineGraph, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError
 from pycudnnrnn.ops._take import Taker, take_params
-from pycudnnrnn.passes import (
-    BACKWARD_DATA,
-    BACKWARD_WEIGHTS,
-    FORWARD,
-    GRADIENTS,
-    INPUTS,
-    PASSES,
-    RESULTS,
-    UPSTREAM,
-    Name,
-    Pass,
-    slots,
-)
+from pycudnnrnn.passes import Name, Pass, slots
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -80,7 +68,7 @@ class Plan:
         wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
         self._take = {
             which: Taker(engine, spec, wanted, {n: n for n in which.names}, written=which.written, in_place=True)
-            for which in PASSES
+            for which in passes.PASSES
         }
 
     @property
@@ -130,7 +118,7 @@ class Plan:
         """
         if self._check:
             self._check()
-        self._run(FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
+        self._run(passes.FORWARD, (params, x, hx, cx, y, hy, cy, reserve if self._training else None))
 
     def backward_data(
         self, params: Any, y: Any, dy: Any, hx: Any, dhy: Any, dhx: Any, cx: Any, dcy: Any, dcx: Any, dx: Any,
@@ -156,7 +144,7 @@ class Plan:
                 or a plan that is not for training.
             ArgumentTypeError: None for an array that is needed.
         """
-        self._run(BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))
+        self._run(passes.BACKWARD_DATA, (params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve))
 
     def backward_weights(self, x: Any, hx: Any, y: Any, d_params: Any, reserve: Any, accumulate: bool = False) -> None:
         """Run the second backward pass, after `backward_data`: write the gradient of params to `d_params`.
@@ -174,7 +162,9 @@ class Plan:
                 or a plan that is not for training.
             ArgumentTypeError: None for an array that is needed.
         """
-        self._run(BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate))
+        self._run(
+            passes.BACKWARD_WEIGHTS, (x, hx, y, d_params, reserve), accumulate=check_bool("accumulate", accumulate)
+        )
 
     def _run(self, which: Pass, arrays: tuple[Any, ...], **keywords: bool) -> None:
         """Run a pass. Arrays that are those of the last call are not checked."""
@@ -188,7 +178,7 @@ class Plan:
                 with on_callers_stream(engine, library, libraries):
                     run(**keywords)
             return
-        if which is not FORWARD and not self._training:
+        if which is not passes.FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         library, libraries = _arrays.library_of(arrays[which.data]), _arrays.libraries_of(*arrays)
         with on_callers_stream(engine, library, libraries):
@@ -238,7 +228,7 @@ class Plan:
         raise ArgumentTypeError("object to pickle", "the op: a plan holds native objects of this process", "Plan")
 
 
-NAMES: Final[tuple[Name, ...]] = (*INPUTS[1:], *RESULTS, *UPSTREAM, *GRADIENTS, "d_params")
+NAMES: Final[tuple[Name, ...]] = (*passes.INPUTS[1:], *passes.RESULTS, *passes.UPSTREAM, *passes.GRADIENTS, "d_params")
 """A graph's buffers."""
 
 
@@ -266,10 +256,10 @@ class Graph:
             array = native.arrays.get(name)
             return None if array is None else _arrays.to_caller(array, kind)
 
-        self.x, self.hx, self.cx = map(given, INPUTS[1:])
-        self.y, self.hy, self.cy = map(given, RESULTS)
-        self.dy, self.dhy, self.dcy = map(given, UPSTREAM)
-        self.dx, self.dhx, self.dcx = map(given, GRADIENTS)
+        self.x, self.hx, self.cx = map(given, passes.INPUTS[1:])
+        self.y, self.hy, self.cy = map(given, passes.RESULTS)
+        self.dy, self.dhy, self.dcy = map(given, passes.UPSTREAM)
+        self.dx, self.dhx, self.dcx = map(given, passes.GRADIENTS)
         self.d_params = given("d_params")
 
     def replay(self, *, sequence_lengths: Any = None) -> None:

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from pycudnnrnn import passes
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.device import same_stream, stream_key
@@ -21,20 +22,10 @@ from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
 from pycudnnrnn.engines.cudnn.stream_states import Masks, states_nbytes
 from pycudnnrnn.errors import ArgumentError, EngineError, StateError
-from pycudnnrnn.passes import (
-    BACKWARD_DATA,
-    BACKWARD_WEIGHTS,
-    FORWARD,
-    RESULTS,
-    UPSTREAM,
-    Arrays,
-    CallConfig,
-    Name,
-    Pass,
-)
+from pycudnnrnn.passes import Arrays, CallConfig, Name, Pass
 from pycudnnrnn.schedule import Schedule
 
-ALLOCATED: Final = (*RESULTS, "reserve", "workspace")
+ALLOCATED: Final = (*passes.RESULTS, "reserve", "workspace")
 """The arrays that an eager forward allocates."""
 
 BACKWARD: Final = "an eager backward, which takes memory"
@@ -84,8 +75,8 @@ class CudnnCalls:
             native = self._native = runtime.native_calls(handle, self._resolved(config, inputs))
         y, hy, cy, reserve, workspace = map(native.new(*ALLOCATED).get, ALLOCATED)
         workspace_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
-        bound = native.bind(FORWARD, native.data(handle, schedule), workspace_at, (*at, *results_at))
-        bound(handle, self._around(FORWARD))
+        bound = native.bind(passes.FORWARD, native.data(handle, schedule), workspace_at, (*at, *results_at))
+        bound(handle, self._around(passes.FORWARD))
         if not config.keep_reserve:
             return y, hy, cy, None
         return y, hy, cy, CudnnReserve(runtime, native, schedule, inputs | {"y": y, "reserve": reserve}, (stream,))
@@ -95,7 +86,7 @@ class CudnnCalls:
         return functools.partial(self._run, bound, self._around(which))
 
     def _around(self, which: Pass) -> Any:
-        return self._dropout.forward if self._dropout is not None and which is FORWARD else None
+        return self._dropout.forward if self._dropout is not None and which is passes.FORWARD else None
 
     def _run(self, bound: Bound, around: Any, *, accumulate: bool = False) -> None:
         stream = self._device.stream()
@@ -148,16 +139,16 @@ class CudnnReserve:
             return dataclasses.replace(self, arrays=self.arrays | copied, streams=(*self.streams, stream))
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
-        native, upstream = self.native, dict(zip(UPSTREAM, (dy, dhy, dcy), strict=True))
+        native, upstream = self.native, dict(zip(passes.UPSTREAM, (dy, dhy, dcy), strict=True))
         with self.runtime.ordered(self.streams, BACKWARD) as stream:
             upstream |= native.new(*(name for name, array in upstream.items() if array is None), zeros=True)
             gradients = native.new("dx", "dhx", "dcx")
-            self._run(BACKWARD_DATA, stream, upstream | gradients)
+            self._run(passes.BACKWARD_DATA, stream, upstream | gradients)
             return gradients["dx"], gradients["dhx"], gradients.get("dcx")
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         with self.runtime.ordered(self.streams, BACKWARD) as stream:
-            self._run(BACKWARD_WEIGHTS, stream, {"d_params": out}, accumulate=accumulate)
+            self._run(passes.BACKWARD_WEIGHTS, stream, {"d_params": out}, accumulate=accumulate)
 
     def _run(self, which: Pass, stream: Any, arrays: Arrays, *, accumulate: bool = True) -> None:
         native, handle = self.native, self.runtime.handles.on(stream)
@@ -238,7 +229,7 @@ class AddressedCalls:
             EngineError: cuDNN asks for more memory with these random states than it did when this was made; or a
                 repeated forward, whose random states are no longer kept.
         """
-        self._run((FORWARD,), "an eager forward, which takes memory", stream, schedule, at, states, masks)
+        self._run((passes.FORWARD,), "an eager forward, which takes memory", stream, schedule, at, states, masks)
 
     def backward(self, stream: int, schedule: Schedule, at: Addresses, *, states: int | None = None) -> None:
         """Write the gradients, and add the gradient of params to `d_params` if given. This uses up the reserve.
@@ -250,7 +241,9 @@ class AddressedCalls:
             CaptureError: the stream is being captured.
             EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
-        which = (BACKWARD_DATA,) if at.get("d_params") is None else (BACKWARD_DATA, BACKWARD_WEIGHTS)
+        which = (
+            (passes.BACKWARD_DATA,) if at.get("d_params") is None else (passes.BACKWARD_DATA, passes.BACKWARD_WEIGHTS)
+        )
         self._run(which, BACKWARD, stream, schedule, at, states)
 
     def _run(
@@ -266,7 +259,7 @@ class AddressedCalls:
                 streams_own = runtime.states_on(handle, stream) if states is None else None
                 dropout = runtime.dropout_at(handle, streams_own.address if streams_own else states, self._rate)
                 native = self._sufficient(runtime.native_calls(handle, self._config, dropout))
-                around = dropout.forward if FORWARD in which else dropout.locked
+                around = dropout.forward if passes.FORWARD in which else dropout.locked
                 if streams_own and masks:
                     around = functools.partial(streams_own.forward, dropout=dropout, masks=masks)
             data = native.data(handle, schedule)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pycudnnrnn import passes
 from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph, Results
 from pycudnnrnn.engines.numpy_engine.calls import Calls
@@ -21,17 +22,7 @@ from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
 from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.errors import CaptureError
-from pycudnnrnn.passes import (
-    BACKWARD_DATA,
-    BACKWARD_WEIGHTS,
-    FORWARD,
-    GRADIENTS,
-    RESULTS,
-    UPSTREAM,
-    Arrays,
-    CallConfig,
-    Pass,
-)
+from pycudnnrnn.passes import Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Schedule
 
 NO_TAPE: Final = Tape()
@@ -53,7 +44,7 @@ class NumpyCalls:
 
     def forward(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:  # noqa: ARG002
         calls: Calls = self._calls or self._make(self._config._replace(schedule=schedule))
-        y, hy, cy = calls.new(RESULTS)
+        y, hy, cy = calls.new(passes.RESULTS)
         # One allocation: the system gives a large one large pages, whose first use is faster.
         reserve = np.empty(calls.reserve_nbytes, np.uint8) if calls.keeps else None
         bound = BoundForward(calls, self._dropout, {**inputs, "y": y, "hy": hy, "cy": cy, "reserve": reserve})
@@ -68,24 +59,24 @@ class NumpyCalls:
         calls, self._held = self._calls, None
         if params is not None:
             weights, cell = calls.read(params), calls.cell
-            self._held_weights = {FORWARD: list(map(cell.held_weights, weights))}
+            self._held_weights = {passes.FORWARD: list(map(cell.held_weights, weights))}
             if calls.keeps:
-                self._held_weights[BACKWARD_DATA] = list(map(cell.backward_weights, weights))
+                self._held_weights[passes.BACKWARD_DATA] = list(map(cell.backward_weights, weights))
         self._held = params  # at the end: if memory runs out before, params are read in each call
 
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002
         """See `engines.Calls`. A backward reads neither y, hx nor cx: the reserve contains what it needs."""
         calls, get = self._calls, arrays.get
-        if which is BACKWARD_WEIGHTS:
+        if which is passes.BACKWARD_WEIGHTS:
             before = list[Copy]()
             reserve = NumpyReserve(calls, arrays["reserve"], calls.packing.read(arrays["x"], before))
             return functools.partial(reserve.backward_weights, arrays["d_params"], before=before)
         params = arrays["params"]
-        if which is FORWARD:
+        if which is passes.FORWARD:
             run = BoundForward(calls, self._dropout, arrays).run
         else:
             reserve = NumpyReserve(calls, arrays["reserve"])
-            upstream, outs = [*map(get, UPSTREAM)], [*map(get, GRADIENTS)]
+            upstream, outs = [*map(get, passes.UPSTREAM)], [*map(get, passes.GRADIENTS)]
             run = functools.partial(reserve.write_gradients, upstream=upstream, outs=outs)
         views = calls.views(params) if calls.reads_in_place else None
 
