@@ -364,6 +364,9 @@ def test_keras_2s_spelling_of_a_call_is_read_too(states, tmp_path):
     arrays = old_file(tmp_path / "m.h5", [IN, ONE, old_lstm("two", [[call]])])
     with contextlib.nullcontext() if states is None else STATES:
         assert TO_CANONICAL(arrays, layers=["one", "two"]).spec.num_layers == 2
+    arrays = old_file(tmp_path / "m.h5", [IN, ONE, old_lstm("two", [[["one", 0, 0, {}], ["x", 0, 0, {}]]])])
+    with STATES:
+        TO_CANONICAL(arrays, layers=["two"])
 
 
 def test_keras_2s_models_in_models_and_its_grus_are_read_by_what_they_meant(tmp_path):
