@@ -256,10 +256,14 @@ def elsewhere(place):
 @pytest.mark.parametrize(
     ("place", "text", "way"),
     [
-        ("If", "node 'inside': 'LSTM' is not read", "`nodes`"),
-        ("function", "node 'inside': 'LSTM' is not read", "inline_local_functions"),
-        ("LSTM", "'com.microsoft.LSTM' is not read", "`nodes`"),
-        ("DynamicQuantizeLSTM", "'com.microsoft.DynamicQuantizeLSTM' is not read: .*has quantized weights", "`nodes`"),
+        ("If", "has 3 RNN nodes: name the nodes of one stack in", "`nodes`"),
+        ("function", "has 'LSTM', which is not read", "inline_local_functions"),
+        ("LSTM", "has 'com.microsoft.LSTM', which is not read", "`nodes`"),
+        (
+            "DynamicQuantizeLSTM",
+            "has 'com.microsoft.DynamicQuantizeLSTM', which is not read: .*has quantized weights",
+            "`nodes`",
+        ),
     ],
 )
 def test_a_layer_outside_of_the_main_graph_is_not_passed_over(place, text, way):
@@ -293,10 +297,11 @@ def test_nodes_in_bodies_are_read_by_their_names(kind):
     more = {"else_branch": helper.make_graph([], "nothing", [], [])} if kind == "If" else {}
     model.graph.node.append(helper.make_node(kind, [], ["z2"], "outer", **{name: body}, **more))
     equal_models(convert.onnx.from_model(model, nodes=["low", "z"]), c)
-    with pytest.raises(
-        ConvertError, match=r"'LSTM' is not read: .* in the main graph; to read others, .*\['low', 'z'\]"
-    ):
+    with pytest.raises(ConvertError, match=r"has 2 RNN nodes: .* nodes=\['low', 'z'\], or -s nodes=low,z "):
         convert.onnx.from_model(model)
+    (low,) = (node for node in model.graph.node if node.name == "low")
+    model.graph.node.remove(low)
+    assert convert.onnx.from_model(model).spec == c.spec.replace(num_layers=1, input_size=H), "the only one"
 
 
 FOLDED = {

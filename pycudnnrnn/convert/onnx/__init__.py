@@ -152,9 +152,9 @@ def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
         The spec, weights and biases, as a `Canonical`.
 
     Raises:
-        ConvertError: no RNN node, or none of this name; without `nodes`, several nodes, or an RNN in the body of an If,
-            Loop or Scan, in a function, or of another domain; named nodes that differ in their kind or attributes;
-            weights that are not constants of the model; an unknown attribute; a feature that `to_canonical` rejects.
+        ConvertError: no RNN node, or none of this name; without `nodes`, several nodes, or an RNN in a function or of
+            another domain; named nodes that differ in their kind or attributes; weights that are not constants of the
+            model; an unknown attribute; a feature that `to_canonical` rejects.
         MissingDependencyError: onnx is not installed.
 
     Example:

@@ -94,24 +94,12 @@ class Graph:
         value = self.constants[name]
         return self.array(name, value) if isinstance(value, self._onnx.TensorProto) else value
 
-    def check_all_seen(self) -> None:
-        """Check that all RNNs are nodes of the main graph, not in a body, a function or another domain.
-
-        Raises:
-            ConvertError: one is not. The text names the first.
-        """
-        functions = [node for function in self._model.functions for node in function.node]
-        others = [node for node in self.nodes if node not in self.rnns]
-        bodies = [node for _, node in self.all_rnns()[len(self.rnns) :]]
-        for node in (*others, *functions, *bodies):
-            if _RECURRENT.search(str(node.op_type)):  # bytes, if it is not UTF-8
-                what = ".".join(part for part in (str(node.domain), str(node.op_type)) if part)
-                why = f"{shorten(what)} is not read: expecting ONNX's own LSTM, GRU and RNN nodes in the main graph"
-                why += ", and this one has quantized weights" if "Quantize" in what else ""
-                why += "; onnx.inliner.inline_local_functions(model) inlines functions" if functions else ""
-                names = shorten([name_of(node) for _, node in self.all_rnns()])
-                why += f"; to read others, {NAME_THEM}, of nodes={names}"
-                raise ConvertError("onnx", f"node {shorten(node.name)}", why)
+    def unread(self) -> list[str]:
+        """Return the recurrent operators of other domains, and those in functions, which are not read."""
+        nodes = [node for function in self._model.functions for node in function.node]
+        nodes += [node for node in self.nodes if node not in self.rnns]
+        recurrent = [node for node in nodes if _RECURRENT.search(str(node.op_type))]  # bytes, if it is not UTF-8
+        return [".".join(filter(None, (str(node.domain), str(node.op_type)))) for node in recurrent]
 
     def _computed(self, node: Any, name: str, inputs: dict[str, Any]) -> Array:
         """Return what a node gives for these inputs, by onnx.reference."""

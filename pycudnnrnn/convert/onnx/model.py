@@ -79,8 +79,12 @@ def stacks(model: Any) -> list[Stack]:
 
 def _all_nodes(graph: Graph, model: Any) -> list[tuple[Graph, Any]]:
     """Return the one RNN node of a model, or those that `to_model` wrote."""
-    graph.check_all_seen()
-    names = [name_of(node) for node in graph.rnns]
+    names = [name_of(node) for _, node in graph.all_rnns()]
+    if others := graph.unread():
+        why = f"has {shorten(others[0])}, which is not read: expecting ONNX's own LSTM, GRU and RNN nodes"
+        why += ", and this one has quantized weights" if "Quantize" in others[0] else ""
+        why += "; onnx.inliner.inline_local_functions(model) inlines functions" if model.functions else ""
+        raise ConvertError("onnx", "model", f"{why}; to read others, {NAME_THEM}, of nodes={shorten(names)}")
     if not names:
         why = "has no LSTM, GRU or RNN node"
         if any("weight_hh" in tensor.name for tensor in model.graph.initializer):
