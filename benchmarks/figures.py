@@ -76,7 +76,7 @@ def _peak_cuda(dtype: str) -> dict[str, float]:
     return {"gflops": 2 * 4096**3 / product / 1e9, "gbytes_per_s": 2 * large.nbytes / copy / 1e9}
 
 
-def _fastest(call: Callable[[], Any], seconds: float = 0.15) -> float:
+def _fastest(call: Callable[[], Any], seconds: float = 0.3) -> float:
     """Return the lowest time of a call: a peak is what is reached when nothing disturbs."""
     call()
     times, end = [], time.perf_counter() + seconds

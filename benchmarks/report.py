@@ -139,7 +139,7 @@ def text(rows: Sequence[Record]) -> str:
                 merits = [f"{row.get('gflops', math.nan):.3g}", *map(percent, shares), row.get("bound", "")]
                 body.append((*head, title(name), time_of(row), line.shown(ours, name), *merits))
                 head = ("",) * 5
-    return "\n\n".join(filter(None, [note(ours), table(HEADINGS, body), without(rows)]))
+    return "\n\n".join(filter(None, [note(ours), table(HEADINGS, body), without(rows)] if body else [without(rows)]))
 
 
 def note(ours: str) -> str:
@@ -197,7 +197,7 @@ def as_csv(found: Sequence[Run]) -> str:
 
 
 def compare(before: Run, after: Run) -> str:
-    """Return how the times of two files differ: after divided by before, and what is outside both files' noise."""
+    """Return how two files' times differ: after divided by before, and what is outside the noise and spread of both."""
     old, new = ({line.key: line for line in lines_of(run.rows)} for run in (before, after))
     body, counts = [], collections.Counter[str]()
     for key, line in new.items():
@@ -205,11 +205,12 @@ def compare(before: Run, after: Run) -> str:
             other = old[key].rows.get(name) if key in old else None
             if timed(row) and other is not None and timed(other):
                 noises = [n for n in (old[key].noise, line.noise) if n is not None]
+                noise = sum(noises) + row.get("spread", 0) + other.get("spread", 0)
                 ratio = row["median_us"] / other["median_us"]
-                verdict = outside([ratio], sum(noises)) if noises else ""
+                verdict = outside([ratio], noise) if noises else ""
                 counts[verdict or ("within noise" if noises else "without A/A")] += 1
-                noise = f"{sum(noises):.0%}" if noises else "-"
-                body.append((*line.head[:4], title(name), time_of(other), time_of(row), marked(ratio, verdict), noise))
+                shown = time_of(other), time_of(row), marked(ratio, verdict), percent(noise if noises else None)
+                body.append((*line.head[:4], title(name), *shown))
             else:
                 counts["not in both"] += 1
     changed = [
@@ -271,4 +272,4 @@ def table(headings: Iterable[Any], lines: Iterable[Iterable[Any]]) -> str:
         columns.append(
             [pad(heading, width), "-" * (width - number) + ":" * number, *(pad(cell, width) for cell in cells)]
         )
-    return "\n".join("| " + " | ".join(cells).rstrip() + " |" for cells in zip(*columns, strict=True))
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in zip(*columns, strict=True))

@@ -277,5 +277,5 @@ def _record(row: Row, who: Asked, status: str, reason: str | None, **more: Any) 
     return record(
         group=row.group, problem=p.name, competitor=who.name, copy=who.copy, which=row.which, dtype=row.dtype,
         threads=who.threads, caches=row.caches, status=status, reason=reason,
-        sizes={name: getattr(p, name) for name in SIZES}, tag=p.tag, lengths=p.drawn_lengths, **more,
+        sizes={name: getattr(p, name) for name in SIZES}, tag=p.tag, drawn_lengths=p.drawn_lengths, **more,
     )  # fmt: skip

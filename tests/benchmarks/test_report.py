@@ -72,6 +72,14 @@ def test_a_ratio_is_that_of_the_times_shown_and_called_faster_or_slower_only_out
     assert (f"**{ratio:.2f}** {verdict}" if verdict else f" {ratio:.2f} |") in shown
 
 
+def test_a_quotient_that_the_rounds_do_not_confirm_is_called_nothing():
+    """100 / 150 is far from 1; inside the rounds the median of the ratios is 0.95, and noise is 10 %."""
+    ours, again = timed(ROW, "compiled", 100, 200, 90), timed(ROW, "compiled", 110, 200, 90, copy=2)
+    found = line(ours, again, timed(ROW, "torch-cpu", 105, 150, 200))
+    assert found.ratio("compiled", "torch-cpu") == pytest.approx(2 / 3)
+    assert found.verdict("compiled", "torch-cpu") == ""
+
+
 def test_noise_is_the_largest_ratio_of_a_library_to_itself_in_a_round_and_without_it_nothing_is_faster():
     ours, theirs = timed(ROW, "compiled", 100, 80, 100), timed(ROW, "torch-cpu", 900, 900, 900)
     assert line(ours, theirs, timed(ROW, "compiled", 100, 100, 100, copy=2)).noise == pytest.approx(0.25)

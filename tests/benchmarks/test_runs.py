@@ -144,7 +144,7 @@ def test_a_row_says_what_was_run_and_what_it_is_worth():
         Settings(2, 0),
     )
     (found,) = results.rows
-    assert (found["caches"], found["threads"], found["lengths"]) == ("cold", 2, row.problem.drawn_lengths)
+    assert (found["caches"], found["threads"], found["drawn_lengths"]) == ("cold", 2, row.problem.drawn_lengths)
     assert found["sizes"] | {"lengths": "ragged", "T": 9, "U": 8, "input": "linear"} == found["sizes"]
     assert (found["median_us"], found["lowest_us"], found["spread"]) == (2000, 1000, 0)
     assert found["gflops"] == pytest.approx(found["flops"] / 2000 / 1e3)
