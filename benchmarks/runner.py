@@ -159,8 +159,8 @@ def run(
             advance(row.problem.name)
             seconds.append(clock() - begun)
             if measured == 0 and settings.budget_s is not None:
-                reached = min(len(asked), int(1 + (settings.budget_s - (clock() - started)) // max(seconds[0], 1e-9)))
-                say(f"about {reached} of {len(asked)} rows will be reached in {settings.budget_s:g} s")
+                more = int(max(0.0, settings.budget_s - (clock() - started)) / max(seconds[0], 1e-9))
+                say(f"about {min(len(asked), 1 + more)} of {len(asked)} rows fit into {settings.budget_s:g} s")
     for at, (row, row_hosts) in enumerate(asked):
         for n, who in enumerate(row_hosts):
             if (at, n) not in done:
