@@ -13,7 +13,7 @@ from sphinx.util.inspect import signature, stringify_signature
 import pycudnnrnn
 from docs.api import MOCKED
 from docs.api_pages import public_classes, shown_bases, shown_signature
-from docs.generate import ROOT, gpu_results
+from docs.gpu import ROOT, gpu_results
 
 sys.modules["pycudnnrnn.libcudnn"] = pycudnnrnn.libcudnn  # documented under its public name
 

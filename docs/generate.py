@@ -1,189 +1,34 @@
-"""Write the generated pages: `make docs` calls this.
+"""Write the generated pages: `python -m docs.generate`.
 
 `commands.md`, `compatibility.md` and `gpu-verification.md` are committed, and a test compares. The API reference has
 one page per public module; those are only for the build.
+
+`python -m docs.generate --results FOLDER` first copies the results of a run on a GPU to their places. It writes the
+committed pages and `performance.md`.
 """
 
 from __future__ import annotations
 
-import ast
+import argparse
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
+from benchmarks import report
 from docs.api import MOCKED
 from docs.api_pages import REFERENCE, api_pages
+from docs.gpu import NOTE, gpu_results, gpu_verification, place, table
 from pycudnnrnn import _discovery
 from pycudnnrnn._files import write_atomically
 from pycudnnrnn.cli.commands import pycudnnrnn
 from pycudnnrnn.errors import version_text
-from tests.gpu.results_file import load
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-RESULTS = ROOT / "tests/gpu/results"
-
-NOTE = "<!-- Written by docs/generate.py (make docs). Edit that. -->\n"
-
-
-class Asked(NamedTuple):
-    """A test of the GPU suite, and the questions that it records an answer to."""
-
-    name: str
-    questions: tuple[str, ...]
-
-
-def gpu_suite() -> Iterator[Asked]:
-    """Yield the tests of `tests/gpu`, read from the source: nothing is imported, so CuPy is not needed."""
-    for path in sorted((ROOT / "tests/gpu").glob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                calls = (call for call in ast.walk(node) if isinstance(call, ast.Call))
-                asked = (_text(call.args[0]) for call in calls if getattr(call.func, "id", None) == "answer")
-                yield Asked(f"{path.name}::{node.name}", tuple(dict.fromkeys(asked)))
-
-
-def _text(node: ast.expr) -> str:
-    """Return a string literal; an f-string with its expressions in angle brackets, of a choice both words."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) for part in node.values)
-    if isinstance(node, ast.FormattedValue):
-        value = node.value
-        choice = isinstance(value, ast.IfExp)
-        return f"<{_text(value.body)} or {_text(value.orelse)}>" if choice else f"<{ast.unparse(value)}>"
-    return str(ast.literal_eval(node))
-
-
-def gpu_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
-    """Every results file, the newest first.
-
-    Raises:
-        ValueError: a file that was written without a GPU.
-    """
-    found = []
-    for path in folder.glob("*.jsonl"):
-        result = load(path)
-        if result["on_shim"] or "gpu" not in result:
-            raise ValueError(f"{path} was written without a GPU")
-        found.append({"file": path.name, **result})
-    return sorted(found, key=lambda result: str(result["date"]), reverse=True)
-
-
-def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    """Return a Markdown table."""
-    cells = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in cells) + "\n"
-
-
-def gpu_verification(results: list[dict[str, Any]]) -> str:
-    """Return the page that lists what has run on a GPU and what has not."""
-    outcomes, answers = gpu_outcomes(results), _answers(results)
-    tests = [(f"`{a.name}`", _outcome(outcomes.get(a.name, {}))) for a in gpu_suite()]
-    open_questions = [(f"`{q}`", f"`{a.name}`") for a in gpu_suite() for q in a.questions if not _answered(q, answers)]
-    parts = ["# GPU verification\n", NOTE, _for_users(results, outcomes)]
-    if results:
-        runs = [
-            (f"`{r['file']}`", r["date"], f"`{r['commit'][:12]}`", r["gpu"], version_text(r["cudnn"]),
-             r["cuda_runtime"], r["cupy"], r["python"], r["passed"], r["failed"] + r["error"] + r["ended"],
-             r["skipped"])
-            for r in results
-        ]  # fmt: skip
-        head = ("file", "date", "commit", "GPU", "cuDNN", "CUDA", "CuPy", "Python", "passed", "failed", "skipped")
-        parts += ["## Runs\n", table(head, runs)]
-    parts += ["## Layouts\n", LAYOUTS, "## Cell clipping\n", _clipping(answers)]
-    if not results:  # every row would be "not run"
-        return "\n".join(parts)
-    counted = "For each test, the last outcome of each case is counted, from the newest commit that ran the test.\n"
-    parts += ["## Tests\n", counted, folded("tests", table(("test", "outcome"), tests))]
-    if answers:
-        rows = [(name, f"`{json.dumps(value)}`") for name, value in answers.items()]
-        answered = folded("answers", table(("question", "answer"), rows))
-        parts += ["## Questions answered\n", "Each question has its newest answer.\n", answered]
-    if open_questions:
-        explained = (
-            "cuDNN's documentation leaves these questions open, and only a GPU can answer them. Until then the code "
-            "does not depend on the answers.\n"
-        )
-        questions = folded("questions", table(("question", "asked by"), open_questions))
-        parts += ["## Questions not answered\n", explained, questions]
-    return "\n".join(parts)
-
-
-def folded(what: str, rows: str) -> str:
-    """Fold a table: a reader opens it by a click. `rows` is the table."""
-    return f"<details>\n<summary>{rows.count(chr(10)) - 2} {what}</summary>\n\n{rows}\n</details>\n"
-
-
-def _for_users(results: list[dict[str, Any]], outcomes: dict[str, dict[str, int]]) -> str:
-    """Return what has run, what it means, and how to run the suite: a line each."""
-    if results:
-        passed = sum(counts.get("passed", 0) for counts in outcomes.values())
-        every = sum(sum(counts.values()) for counts in outcomes.values())
-        gpus = ", ".join(dict.fromkeys(result["gpu"] for result in results))
-        state = f"**What has run**: {passed} of {every} cases passed on {gpus}. The tables below list all of them."
-        means = "versions, GPUs and questions that are not listed below are untested."
-    else:
-        state = "**What has run**: Nothing has been verified on a GPU yet. There is no results file."
-        means = (
-            "the calls to cuDNN are tested against the real library with a stand-in that computes in place of the GPU. "
-            "The numbers, speed and memory use on a real GPU are unknown."
-        )
-    how = (
-        "run `make gpu-check` on a CUDA machine. It runs `tests/gpu` and writes a file to `tests/gpu/results/`. Then "
-        "`make docs` updates this page. `tests/gpu/PLAN.md` splits the run into several short calls."
-    )
-    return f"{state}\n\n**What this means**: {means}\n\n**How to run the suite**: {how}\n"
-
-
-def gpu_outcomes(results: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the number of cases by test and outcome; `results` are the newest first, each with some of the cases.
-
-    Of each test, only the cases of the newest commit that ran it count: an older commit may have other cases.
-    """
-    commits: dict[str, str] = {}
-    cases: dict[str, str] = {}
-    for result in results:
-        for case, outcome in result["cases"].items():
-            if commits.setdefault(_test(case), result["commit"]) == result["commit"]:
-                cases.setdefault(case, outcome)
-    found: dict[str, dict[str, int]] = {}
-    for case, outcome in sorted(cases.items()):
-        counts = found.setdefault(_test(case), {})
-        counts[outcome] = counts.get(outcome, 0) + 1
-    return found
-
-
-def _test(case: str) -> str:
-    """Return the test of a case, as `gpu_suite` names it."""
-    return case.removeprefix("tests/gpu/").partition("[")[0]
-
-
-def _answers(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the newest answer to each question."""
-    return {name: answer for result in reversed(results) for name, answer in result["questions"].items()}
-
-
-def _clipping(answers: dict[str, Any]) -> str:
-    """Return what a GPU has shown of the bounds of `cell_clip`, and the rule that needs no answer."""
-    found = answers.get("clip bounds of float64, 0.3")
-    seen = "No GPU has shown yet whether cuDNN clips float64 cells with float64 bounds."
-    if found is not None:
-        taken = {"float": "a float", "double": "a double"}.get(found["taken as"], "neither a float nor a double")
-        seen = f"cuDNN reads a bound of 0.3 for float64 cells as {taken}."
-    return f"{seen} `cell_clip` is rounded to float32 in every dtype, so both engines clip with the same numbers.\n"
-
-
-def _outcome(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "not run"
-
-
-def _answered(question: str, answers: dict[str, Any]) -> bool:
-    head = question.partition("<")[0]
-    return any(name == question or (head != question and name.startswith(head)) for name in answers)
+VERIFICATION = DOCS / "gpu-verification.md"
 
 
 def compatibility(results: list[dict[str, Any]]) -> str:
@@ -254,12 +99,6 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-LAYOUTS: Final = """\
-The layout of the params buffer is known without a GPU: CI asks the real libraries
-[without one](layout.md#what-cudnn-reports). Everything that computes needs a GPU, and so does the last word on the
-layout that a GPU's own run uses.
-"""
-
 SYSTEMS: Final = (
     ("Linux", "x86-64", "all tests, in CI", "", "see [GPUs](#gpus)"),
     ("Linux", "ARM (aarch64)", "the quick tests, on an emulated processor", "", "an ARM processor, a GPU of one"),
@@ -327,17 +166,31 @@ def committed_pages() -> dict[Path, str]:
     return {
         DOCS / "commands.md": commands(),
         DOCS / "compatibility.md": compatibility(results),
-        DOCS / "gpu-verification.md": gpu_verification(results),
+        VERIFICATION: gpu_verification(results),
     }
 
 
 def main() -> None:
-    """Write all of them, without the frameworks."""
-    from sphinx.ext.autodoc.mock import mock  # noqa: PLC0415  the tests of this module do without Sphinx
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="results of a run on a GPU; copied first")
+    parser.add_argument("--stand-in", action="store_true", help="they are of a run without a GPU, to see its page")
+    options = parser.parse_args()
+    if options.results is not None:
+        try:
+            place(options.results, stand_in=options.stand_in)
+        except (OSError, ValueError) as error:
+            parser.error(str(error))
+    if options.stand_in:
+        pages = {VERIFICATION: gpu_verification(gpu_results(stand_in=True))}
+    elif options.results is not None:
+        pages = committed_pages()
+        report.write_page()
+    else:
+        from sphinx.ext.autodoc.mock import mock  # noqa: PLC0415  the tests of this module do without Sphinx
 
-    with mock([*MOCKED]):
-        pages = committed_pages() | api_pages()
-    REFERENCE.mkdir(exist_ok=True)
+        with mock([*MOCKED]):  # the pages are written without the frameworks
+            pages = committed_pages() | api_pages()
+        REFERENCE.mkdir(exist_ok=True)
     for path, text in pages.items():
         write_atomically(path, text.encode())
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from docs import generate
+from docs import generate, gpu
 from pycudnnrnn import errors
 from tests.docs.blocks import PAGES, ROOT
 from tests.gpu.results_file import ResultsFile
@@ -59,23 +59,54 @@ def test_every_relative_link_and_every_file_that_a_page_names_leads_to_a_file():
     assert {name for name in named if not (ROOT / name).exists()} <= {"build/docs"}, "what `make` makes"
 
 
-def test_a_result_of_a_gpu_shows_up_and_one_without_a_gpu_is_refused(tmp_path):
-    assert "Nothing has been verified on a GPU yet" in generate.gpu_verification([]).partition("##")[0]
-    machine = dict.fromkeys(["cuda_runtime", "cudnn", "numpy"], 92800) | {
+@pytest.fixture
+def run_of_a_gpu(tmp_path):
+    """A folder as a run leaves it: results of a suite, and of benchmarks."""
+    machine = {
         "commit": "0123456789abcdef", "on_shim": False, "gpu": "NVIDIA X", "compute_capability": "9.0", "driver": 13000,
-        "cupy": "14.2.0", "python": "3.11.7", "date": "2030-01-02T03:04:05+00:00",
+        "cuda_runtime": 13000, "cudnn": 92800, "cupy": "14.2.0", "numpy": "2.4.0", "python": "3.12.1",
     }  # fmt: skip
-    file = ResultsFile(tmp_path / "new.jsonl")
+    file = ResultsFile(tmp_path / "run" / "numbers-0123.jsonl")
+    (tmp_path / "run" / "nvidia-x").mkdir(parents=True)
+    (tmp_path / "run" / "nvidia-x" / "a.jsonl").write_text("{}")
     file.start("python -m tests.gpu.suite", machine)
     for name, outcome in (("test_questions.py::test_set_mode", "passed"), ("test_layers.py::test_a", "failed")):
         file.add(begin=f"tests/gpu/{name}")
-        file.add(end=f"tests/gpu/{name}", outcome=outcome, why="", seconds=1.0)
+        file.add(end=f"tests/gpu/{name}", outcome=outcome, why="def test_a():\n\nE  assert 1 == 2", seconds=1.0)
     file.add(question="SET mode", answer={"equal to ADD on zeros": True})
-    results = generate.gpu_results(tmp_path)
-    page = generate.gpu_verification(results)
+    file.add(question="error lstm float32 unidirectional equal", answer={"y": 0.25, "dx": 0.5})
+    file.add(question="layout", answer={"compared": 300, "first_differences": {"standard float16": {}}})
+    return tmp_path / "run"
+
+
+def test_a_result_of_a_gpu_shows_what_ran_where_and_what_differed(run_of_a_gpu):
+    assert "Nothing has been verified on a GPU yet" in gpu.gpu_verification([]).partition("##")[0]
+    results = gpu.gpu_results(run_of_a_gpu)
+    page = gpu.gpu_verification(results)
     assert "1 of 2 cases passed on NVIDIA X." in page
-    assert '| SET mode | `{"equal to ADD on zeros": true}` |' in page.partition("## Questions not answered")[0]
+    assert "| `0123456789ab` | NVIDIA X | 13000 | 13000 | 9.28.0 | 14.2.0 | 2.4.0 | 3.12.1 | 1 | 1 | 0 |" in page
+    assert "| `test_layers.py::test_a` | failed | `E  assert 1 == 2` |" in page
+    assert "| float32 | 0.50 |" in page
+    assert "Of 300 RNNs that were drawn, these kinds have another layout: `standard float16`." in page
+    assert '| SET mode | `{"equal to ADD on zeros": true}` |' in page
     assert "| NVIDIA X | 9.0 | 13000 | 9.28.0 |" in generate.compatibility(results)
-    ResultsFile(tmp_path / "none.jsonl").start("x", machine | {"on_shim": True})
+
+
+def test_a_runs_files_go_to_their_places_together_or_not_at_all(run_of_a_gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(gpu, "BENCHMARKS", tmp_path / "benchmarks")
+    with pytest.raises(ValueError, match="has no results file"):
+        gpu.place(tmp_path / "nowhere")
+    other = run_of_a_gpu / "torch-0123.jsonl"
+    ResultsFile(other).start("x", {"commit": "0123", "on_shim": True})
     with pytest.raises(ValueError, match="was written without a GPU"):
-        generate.gpu_results(tmp_path)
+        gpu.place(run_of_a_gpu)
+    assert not (tmp_path / "results").exists()
+    other.unlink()
+    for _ in range(2):  # once more changes nothing
+        gpu.place(run_of_a_gpu)
+        assert [path.name for path in (tmp_path / "results").iterdir()] == ["numbers-0123.jsonl"]
+        assert (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").read_text() == "{}"
+    (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").write_text("another run")
+    with pytest.raises(FileExistsError, match=r"a\.jsonl exists, and is not"):
+        gpu.place(run_of_a_gpu)

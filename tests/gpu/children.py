@@ -21,36 +21,28 @@ ROOT = Path(__file__).parents[2]
 def child(function, *arguments):
     """Run a function below; return the lines that came, the exit code (None: it had to be ended), and its stderr."""
     command = [sys.executable, "-m", "tests.gpu.children", function.__name__, *arguments]
-    # On the stand-in there is no device to hang, and the machine may be busy.
-    out, err, code = started(command, None if ON_SHIM else 120)
-    return list(lines_of(out)), code, err
-
-
-def started(command, timeout_s, **environment):
-    """Run a program; return what it wrote to stdout and to stderr, and its exit code, None if it had to be ended.
-
-    It is in the session of this process: who ends this one with all that it has started ends that one, too.
-    """
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=timeout_s, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    limit_s = None if ON_SHIM else 120  # on the stand-in there is no device to hang, and the machine may be busy
+    try:  # in the session of this process: who ends this one with all that it has started ends that one, too
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=limit_s, check=False)
         out, err, code = done.stdout, done.stderr, done.returncode
     except subprocess.TimeoutExpired as late:
         out, err, code = late.stdout or b"", late.stderr or b"", None
-    return out.decode(errors="replace"), err.decode(errors="replace"), code
+    return list(lines_of(out.decode(errors="replace"))), code, err.decode(errors="replace")
 
 
 def lines_of(out):
     """What was said; other libraries may have written between it, and the last line may be half of one."""
     for line in out.splitlines():
         with contextlib.suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found
+            facts = json.loads(line)
+            if isinstance(facts, dict):
+                yield facts
 
 
-def say(**facts):
-    print(json.dumps(facts), flush=True)  # noqa: T201  read by `child`
+def say(mend="", **facts):
+    """Print a line that the parent reads; `mend` is what must be mended, if anything."""
+    print(json.dumps(facts | ({"mend": mend} if mend else {}), default=str), flush=True)  # noqa: T201
 
 
 def break_device(cuda, *, told):
@@ -70,9 +62,10 @@ def break_device(cuda, *, told):
 def lost(cuda, how):
     """Lose the device, then make every call."""
     from pycudnnrnn.errors import DeviceLostError
+    from tests.gpu.numbers import relaid
     from tests.helpers.every_call import EveryCall
 
-    model, handle = EveryCall(cuda.device), cuda.engine.runtime.handles.on(cuda.device.stream())
+    model, handle = EveryCall(cuda.device, relaid), cuda.engine.runtime.handles.on(cuda.device.stream())
     break_device(cuda, told=how == "told")
     for name, call in [("the first of all", model.forward), *model.calls.items()]:
         began, error = time.perf_counter(), None
@@ -89,7 +82,7 @@ def lost(cuda, how):
     say(ended=True)
 
 
-def jax_process(cuda, how):
+def jax_process(_cuda, how):
     """Train a few steps by JAX with half of the card its own, or leave while it works."""
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
     os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.5"
@@ -98,9 +91,9 @@ def jax_process(cuda, how):
     from pycudnnrnn import ops
     from pycudnnrnn.interop.jax import rnn
 
-    units, T, B, steps = (4, 3, 2, 2) if cuda.on_shim else (256, 100, 64, 200)
+    units, T, B, steps = 256, 100, 64, 200
     op = ops.CudnnLSTM(2, units, units)
-    params, x = jax.numpy.asarray(op.init_params(seed=1)), jax.numpy.ones((T, B, units), "float32")
+    params, x = jax.numpy.asarray(op.init_params(seed=1, device="cuda").get()), jax.numpy.ones((T, B, units), "float32")
 
     def step(p, _):
         return p - 1e-4 * jax.grad(lambda p: (rnn(p, x, spec=op)[0] ** 2).sum())(p), None
@@ -115,5 +108,5 @@ def jax_process(cuda, how):
 if __name__ == "__main__":
     from tests.gpu.machine import machine
 
-    with machine() as found:
-        globals()[sys.argv[1]](found, *sys.argv[2:])
+    with machine() as device:
+        globals()[sys.argv[1]](device, *sys.argv[2:])

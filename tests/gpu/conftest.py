@@ -4,7 +4,6 @@ With PYCUDNNRNN_GPU_ON_SHIM=1 it runs on the shim, without a GPU: that checks th
 a GPU.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -14,17 +13,17 @@ from pycudnnrnn.errors import PycudnnrnnError
 from tests.gpu.machine import REQUIRED, environment, machine
 from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile
-from tests.gpu.shards import arrange
+from tests.gpu.suite import arrange
 
 SUITE = pytest.StashKey()
 
 
 class Suite:
-    """A plugin that writes the results file; it knows the answers so far, and the GPU once a test has asked for it."""
+    """A plugin that writes the results file; it knows the GPU once a test has asked for it."""
 
     def __init__(self):
         self.file, self.command = ResultsFile.of_environment(), os.environ.get("PYCUDNNRNN_GPU_COMMAND", "pytest")
-        self.answers, self.cuda, self.phases = {}, None, []
+        self.cuda, self.phases = None, []
         self.file.start(self.command, environment(None))
 
     def pytest_collectreport(self, report):
@@ -79,14 +78,14 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Mark what is here, put it in its order, and leave out other shards and what began in this file already."""
     begun = set(config.stash[SUITE].file.begun())
-    theirs, ours = [], []
+    others, ours = [], []
     for item in items:
-        (ours if Path(__file__).parent in Path(item.path).parents else theirs).append(item)
+        (ours if Path(__file__).parent in Path(item.path).parents else others).append(item)
     chosen, left_out = arrange(ours)
     left_out += [item for item in chosen if item.nodeid in begun]
     chosen = [item for item in chosen if item.nodeid not in begun]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = theirs + chosen
+    items[:] = others + chosen
     for item in chosen:
         item.add_marker(pytest.mark.gpu)
 
@@ -96,24 +95,13 @@ def cuda(request):
     suite = request.config.stash[SUITE]
     context = machine()
     try:
-        found = context.__enter__()
+        device = context.__enter__()
     except PycudnnrnnError as error:
         (pytest.fail if REQUIRED else pytest.skip)(f"no GPU: {error}")
-    suite.cuda = found
-    suite.file.start(suite.command, environment(found))
-    yield found
+    suite.cuda = device
+    suite.file.start(suite.command, environment(device))
+    yield device
     context.__exit__(None, None, None)
-
-
-@pytest.fixture
-def whole_cupy(cuda, monkeypatch):
-    """CuPy itself, or what stands for its functions and operators on the shim."""
-    if cuda.on_shim:
-        from tests.stand_in.host_cupy import use_host_cupy
-
-        for name in ("xp", "empty"):
-            monkeypatch.setattr(cuda.device, name, getattr(cuda.device, name))  # put back afterwards
-        use_host_cupy(cuda.device)
 
 
 @pytest.fixture
@@ -121,14 +109,7 @@ def answer(request):
     """Give a function that records the answer to a named question."""
     suite = request.config.stash[SUITE]
 
-    def record(question, found):
-        suite.answers[question] = found
-        suite.file.add(question=question, answer=found)
+    def record(question, answer):
+        suite.file.add(question=question, answer=answer)
 
     return record
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    terminalreporter.section("answers")
-    for question, found in config.stash[SUITE].answers.items():
-        terminalreporter.write_line(f"{question}: {json.dumps(found, default=str)[:160]}")

@@ -40,19 +40,21 @@ class Cuda:
 
 
 @contextlib.contextmanager
-def machine():
-    """Give the device for a `with` block."""
+def machine(engine=None):
+    """Give the device for a `with` block; on the shim `engine` computes, the NumPy engine if None."""
     if not ON_SHIM:
         from pycudnnrnn.engines.cudnn.device import CudaDevice
         from pycudnnrnn.engines.cudnn.engine import cudnn_engine
 
         yield Cuda(cudnn_engine(None), CudaDevice())
         return
+    from tests.stand_in.host_cupy import use_host_cupy
     from tests.stand_in.host_device import host_allocator
     from tests.stand_in.shim import Shim, build
 
     with tempfile.TemporaryDirectory() as folder:
-        engine, device = Shim(build(Path(folder))).engine_and_device()
+        engine, device = Shim(build(Path(folder)), engine).engine_and_device()
+        use_host_cupy(device)
         with host_allocator(device), use_engine(engine):
             yield Cuda(engine, device)
 

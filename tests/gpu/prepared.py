@@ -8,7 +8,7 @@ import numpy as np
 from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.numbers import ARRAYS, differ, put_params
+from tests.gpu.numbers import ARRAYS, differ, relaid
 
 LSTM = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
 
@@ -22,7 +22,7 @@ class Prepared:
     RESULTS = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
 
     def __init__(self, way, op=LSTM, lengths=None, seed=5, *, problem=None, device="cuda"):
-        self.problem = p = problem or make_problem(op, 6, 4, lengths, seed=seed)
+        self.problem = p = problem or relaid(make_problem(op, 6, 4, lengths, seed=seed))
         self.device = device
         self.prepare()
         for name in (*ARRAYS, "params"):
@@ -86,10 +86,10 @@ def run_all(cuda, work, count):
         list(pool.map(on_a_stream, range(count)))
 
 
-def captured(cuda, problem, *, training=True, **keywords):
+def captured(problem, *, training=True, **keywords):
     T, B, _ = problem.x.shape
     plan = problem.op.prepare(T, B, is_training=training, sequence_lengths=problem.lengths, device="cuda")
-    return plan.capture(put_params(cuda, problem), **keywords)
+    return plan.capture(problem.op.move_params(problem.params, "cuda"), **keywords)
 
 
 class OnTorch:

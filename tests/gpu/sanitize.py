@@ -1,12 +1,11 @@
-"""Run the small cases under compute-sanitizer, as `python3 -m tests.gpu.sanitize`. It writes a results file.
+"""Small cases of every path under compute-sanitizer's memcheck: `python -m tests.gpu.sanitize --out FILE.jsonl`.
 
-A tool that did not get to the end of the cases is a finding; one that refuses the device is skipped. What initcheck and
-racecheck report in kernels of cuDNN and cuBLAS is counted by kernel, and is no finding: those read scratch memory that
-nobody wrote, and order shared memory by means that racecheck does not know. All that memcheck reports is a finding.
+It writes a results file, as the suite does. All that memcheck reports is a finding, as is a run that did not get to the
+end of the cases. Each case runs its arrays in allocations of their own, so that a byte next to one belongs to nobody.
+`python -m tests.gpu.sanitize --cases` runs the cases alone, and names each.
 """
 
 import argparse
-import collections
 import json
 import os
 import re
@@ -15,16 +14,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
+from pycudnnrnn import ops
+from pycudnnrnn.testing.goldens import KINDS
+from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu import processes
 from tests.gpu.machine import environment, machine
+from tests.gpu.numbers import run
+from tests.gpu.prepared import captured
 from tests.gpu.results_file import ResultsFile
 
-TOOLS = ("memcheck", "initcheck", "racecheck")
-OPTIONS = ("--show-backtrace=no", "--print-limit=20000")
-"""The tool's own limit of 100 is soon reached by findings in cuDNN's kernels."""
+OPTIONS = ("--tool", "memcheck", "--show-backtrace=no", "--print-limit=20000", "--report-api-errors=no")
 
 FOLDERS = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
-"""Where CUDA's toolkit puts it, beside PATH."""
+"""Where CUDA's toolkit puts it, in addition to PATH."""
 
 REFUSED = "Device not supported"
 MARK = "========="
@@ -32,101 +36,113 @@ ABOUT_ITSELF = ("COMPUTE-SANITIZER", "Target application", "LEAK SUM")
 SUMMARY = re.compile(r"^=+ [A-Z]+ SUMMARY: (\d+)", re.MULTILINE)
 NOT_PRINTED = re.compile(r"^=+ [A-Z]+ SUMMARY: (\d+) \w+ were not printed", re.MULTILINE)
 
-WHERE = re.compile(r"(?:^|(?:Read|Write) access )at (?P<kernel>.+?)\+0x[0-9a-f]+")
-"""Where a line names a kernel: `name(arguments)+0x70`."""
+U, RAGGED = 12, [4, 1, 3]
 
-THEIRS = re.compile(
-    r"cudnn|cublas|cutlass|cask|xmma|nvjet|splitK|gemm|gemv|RNN_|elemWiseRNN|(?:LSTM|GRU|RNN)_elementWise|persist|"
-    r"(?:^|[^a-z])(?:sm\d{2,3}|volta|turing|ampere|hopper|blackwell)_",
-    re.IGNORECASE,
-)
-"""Kernels of cuDNN and of cuBLAS, which it calls, by their names in profiles that others have published."""
+CASES = {
+    f"{kind} {dtype} {direction} {'ragged' if lengths else 'equal'}": (
+        KINDS[kind], {"dtype": dtype, "direction": direction}, lengths, {},
+    )
+    for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    for dtype in ("float32", "float16")
+    for direction in ("unidirectional", "bidirectional")
+    for lengths in (None, RAGGED)
+}  # fmt: skip
+CASES |= {
+    "projection": (ops.CudnnLSTM, {"num_proj": 5}, RAGGED, {}),
+    "clip": (ops.CudnnLSTM, {"cell_clip": 0.3, "dtype": "float64"}, None, {}),
+    "skip input": (ops.CudnnGRU, {"input_mode": "skip_input", "input_size": U}, RAGGED, {}),
+    "no bias": (ops.CudnnRNNTanh, {"bias_mode": "none"}, None, {}),
+    "dropout": (ops.CudnnLSTM, {"dropout": 0.5, "seed": 1}, None, {}),
+    "parts": (ops.CudnnLSTM, {"direction": "bidirectional"}, [4, 0, 3], {}),
+    "recomputing": (ops.CudnnGRU, {}, None, {"checkpoint_every": 2}),
+    "graph": (ops.CudnnLSTM, {}, RAGGED, None),
+}
+
+
+def run_cases():
+    """Run each case in this process, and print its name, by which the log shows where a finding belongs."""
+    with machine() as cuda:
+        if not cuda.on_shim:
+            cuda.device.xp.cuda.set_allocator(None)
+        for name, (kind, options, lengths, keywords) in CASES.items():
+            print(f"case: {name}", flush=True)  # noqa: T201
+            op = kind(**{"num_layers": 2, "num_units": U, "input_size": 7} | options)
+            problem = make_problem(op, 4, 3, lengths, seed=3)
+            assert all(np.isfinite(array.astype("f4")).all() for array in results(cuda, problem, keywords))
+            if cuda.on_shim and not all(memory.intact() for memory in cuda.device.allocations):
+                sys.exit(f"{name}: bytes outside an array were written")
+        print("cases: all", flush=True)  # noqa: T201
+
+
+def results(cuda, problem, keywords):
+    """Results of a forward and backward, eager, or captured and replayed where there are no keywords."""
+    if keywords is not None:
+        return run(cuda, problem, **keywords).values()
+    graph = captured(problem)
+    for _ in range(2):
+        graph.replay()
+    return cuda.get(graph.y), cuda.get(graph.d_params)
 
 
 def findings_in(log):
-    """Each finding's text, and the case that it came in.
-
-    It begins with a line of the tool's that is not indented, and has the indented ones after it.
-    """
-    case, found = "before the first", []
+    """Each finding with its case. It begins with a line of the tool's that is not indented; indented ones follow."""
+    case, findings = "before the first", []
     for line in log.splitlines():
         text = line.removeprefix(MARK).strip() if line.startswith(MARK) else ""
         if line.startswith("case: "):
             case = line.removeprefix("case: ")
-        elif text and found and line.startswith(f"{MARK}  "):
-            found[-1][1].append(text)
-        elif text:
-            found.append((case, [text]))
-    return [
-        (case, " | ".join(lines))
-        for case, lines in found
-        if not lines[0].startswith(ABOUT_ITSELF) and " SUMMARY: " not in lines[0]
-    ]
+        elif text and findings and line.startswith(f"{MARK}  "):
+            findings[-1] += f" | {text}"
+        elif text and not text.startswith(ABOUT_ITSELF) and " SUMMARY: " not in text:
+            findings.append(f"{case}: {text}")
+    return findings
 
 
 def summary_of(log):
     """How many errors the tool itself counted; None if it never came to that."""
-    found = SUMMARY.search(log)
-    return int(found[1]) if found else None
+    summary = SUMMARY.search(log)
+    return int(summary[1]) if summary else None
 
 
-def theirs(tool, text):
-    """Name the kernel, without its arguments, of what is left out; "" for a finding."""
-    found = [] if tool == "memcheck" else filter(None, map(WHERE.search, text.split(" | ")))
-    kernels = [match["kernel"].removeprefix("void ") for match in found]
-    return re.split(r"[<( ]", kernels[0])[0] if kernels and all(map(THEIRS.search, kernels)) else ""
-
-
-def program():
-    """Where compute-sanitizer is.
-
-    Raises:
-        FileNotFoundError: on PATH it is not, nor where CUDA's toolkit has it.
-    """
-    found = shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *FOLDERS]))
-    if found is None:
-        raise FileNotFoundError(f"compute-sanitizer: expecting it on PATH or in {', '.join(FOLDERS)}")
-    return found
-
-
-def watch(tool, command, timeout_s):
-    """Run the cases under one tool; return why it is skipped, if it is, its findings, and what else it said."""
-    own = ["--report-api-errors=no"] if tool == "memcheck" else []
-    command = [program(), "--tool", tool, *OPTIONS, *own, *command]
-    _, log, _ = processes.run(command, timeout_s, stderr=subprocess.STDOUT)  # with the cases, which it would leave
+def judge(log):
+    """Return why a run is skipped, if it is; else its findings."""
     if REFUSED in log:
-        return REFUSED, [], {}
-    found = findings_in(log)
-    kernels = collections.Counter(filter(None, (theirs(tool, text) for _, text in found)))
-    left = [f"{case}: {text}" for case, text in found if not theirs(tool, text)]
-    counted, unread = summary_of(log), NOT_PRINTED.search(log)
+        return REFUSED, []
+    findings, counted, unread = findings_in(log), summary_of(log), NOT_PRINTED.search(log)
     if unread:
-        left.append(f"{tool} has more findings than it printed: {unread[1]}")
+        findings.append(f"memcheck has more findings than it printed: {unread[1]}")
     if counted is None or "cases: all" not in log:
-        left.append(f"{tool} did not get to the end: {log[-500:]}")
-    elif counted and not found:
-        left.append(f"{tool} counted {counted} errors, and none could be read in what it wrote")
-    return "", left, {"cases": log.count("case: "), "counted": counted, "in cuDNN's kernels": dict(kernels)}
+        findings.append(f"memcheck did not get to the end: {log[-500:]}")
+    elif counted and not findings:
+        findings.append(f"memcheck counted {counted} errors, and none could be read in its log")
+    return "", findings
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="results file")
-    parser.add_argument("--tool", action="append", choices=TOOLS, help="these alone")
-    parser.add_argument("--seconds", type=float, default=140, help="for each tool")
-    asked = parser.parse_args()
+    parser.add_argument("--out", type=Path, help="results file")
+    parser.add_argument("--seconds", type=float, default=140)
+    parser.add_argument("--cases", action="store_true", help="run the cases in this process, without the sanitizer")
+    options = parser.parse_args()
+    if options.cases:
+        run_cases()
+        return
+    program = shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *FOLDERS]))
+    if options.out is None or program is None:
+        parser.error(f"expecting --out, and compute-sanitizer on PATH or in {', '.join(FOLDERS)}")
     processes.stoppable()
-    file, failed = ResultsFile(asked.out), False
+    file = ResultsFile(options.out)
     with machine() as cuda:
-        file.start("python3 -m tests.gpu.sanitize", environment(cuda))
-    for tool in asked.tool or TOOLS:
-        file.add(begin=f"sanitize.py::{tool}")
-        skipped, findings, said = watch(tool, [sys.executable, "-m", "tests.gpu.cases"], asked.seconds)
-        outcome, failed = "skipped" if skipped else "failed" if findings else "passed", failed or bool(findings)
-        file.add(end=f"sanitize.py::{tool}", outcome=outcome, why=skipped or "\n".join(findings)[:2000])
-        file.add(question=f"compute-sanitizer {tool}", answer=said | {"findings": findings})
-        print(json.dumps({"tool": tool, "outcome": outcome, **said, "findings": findings})[:2000], flush=True)  # noqa: T201
-    sys.exit(failed)
+        file.start("python -m tests.gpu.sanitize", environment(cuda))
+    file.add(begin="sanitize.py::memcheck")
+    command = [program, *OPTIONS, sys.executable, "-m", "tests.gpu.sanitize", "--cases"]
+    _, log, _ = processes.run(command, options.seconds, stderr=subprocess.STDOUT)  # with the names of the cases
+    skipped, findings = judge(log)
+    outcome = "skipped" if skipped else "failed" if findings else "passed"
+    file.add(end="sanitize.py::memcheck", outcome=outcome, why=skipped or "\n".join(findings)[:2000])
+    file.add(question="memcheck", answer={"cases": log.count("case: "), "findings": findings})
+    print(json.dumps({"outcome": outcome, "why": skipped, "findings": findings})[:2000], flush=True)  # noqa: T201
+    sys.exit(bool(findings))
 
 
 if __name__ == "__main__":

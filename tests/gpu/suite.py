@@ -12,13 +12,63 @@ from pathlib import Path
 
 from tests.gpu.processes import LOOK_EVERY_S, Program, stoppable
 from tests.gpu.results_file import ResultsFile, load
-from tests.gpu.shards import SHARDS, VARIABLE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests/gpu"
 
+VARIABLE = "PYCUDNNRNN_GPU_SHARD"
+
+FILES = {
+    "layout": "numbers",
+    "numbers": "numbers",
+    "questions": "numbers",
+    "safe_ways": "numbers",
+    "torch": "torch",
+    "jax": "jax",
+    "graphs": "torch",
+    "arrays": "torch",
+    "recompute": "numbers",
+    "layers": "torch",
+    "command_line": "jax",
+    "demo": "torch",
+    "distributed": "jax",
+    "memory": "numbers",
+}
+"""The shard of each file `test_<name>.py`, in the order of worth."""
+
+APART = ("questions", "safe_ways", "lost", "numbers", "graphs", "algorithms")
+"""The files that have tests which may take their process or the device with them, in the order in which those run.
+
+They are the shard `apart`. The last one compiles kernels for every shape, and has the persistent ones tried.
+"""
+
+SHARDS = ("numbers", "torch", "jax", "apart")
+"""They run side by side."""
+
 PROCESSES = 40
 """Most processes of a run. What ends more than so many is not some tests' fault, and each takes seconds to start."""
+
+
+def place_of(item):
+    """The shard of a test, and its place in the order; None and the last place in a file that is not listed."""
+    name, apart = Path(item.path).stem.removeprefix("test_"), item.get_closest_marker("apart") is not None
+    files = list(APART if apart else FILES)
+    rank = files.index(name) if name in files else len(files)
+    return ("apart" if name in APART else None) if apart else FILES.get(name), (apart, rank)
+
+
+def arrange(items):
+    """Return the tests of the shard that the environment names, all without one, in their order; and the others."""
+    shard = os.environ.get(VARIABLE)
+    chosen = [item for item in items if not shard or place_of(item)[0] == shard]
+    others = [item for item in items if shard and place_of(item)[0] != shard]
+    return sorted(chosen, key=lambda item: place_of(item)[1]), others
+
+
+def files_of(shard):
+    """What pytest reads for a shard: its files alone, so that a framework is imported only where it is tested."""
+    names = APART if shard == "apart" else [name for name in FILES if FILES[name] == shard]
+    return [f"{FOLDER}/test_{name}.py" for name in names] or [FOLDER]
 
 
 def run_once(command, environment, file, hang_s, seconds):
@@ -39,7 +89,7 @@ def run(out, arguments, seconds, hang_s, shard=""):
     Plugins that happen to be installed are left out: the suite uses none, and none can then be in its way.
     """
     file, stop_at = ResultsFile(out), time.time() + seconds
-    words = ["-c", f"{FOLDER}/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", FOLDER, *arguments]
+    words = ["-c", f"{FOLDER}/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", *files_of(shard), *arguments]
     sharded = ["--shard", shard] if shard else []
     environment = os.environ | {
         "PYCUDNNRNN_GPU_RESULTS": str(out.resolve()),

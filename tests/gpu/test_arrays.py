@@ -7,7 +7,7 @@ import pytest
 
 from pycudnnrnn import CudnnLSTM
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.numbers import DTYPES, lstm
+from tests.gpu.numbers import DTYPES, lstm, relaid
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +45,15 @@ def from_torch(torch, tensor):
     return tensor.to(torch.float64).cpu().numpy()
 
 
-def near(found, expected, dtype):
+def near(result, expected, dtype):
     tolerance = {"float16": 1.5e-2, "bfloat16": 1e-1, "float32": 1e-5, "float64": 1e-12}[dtype]
-    return np.allclose(found, expected.astype("f8"), rtol=tolerance, atol=tolerance)
+    return np.allclose(result.astype("f8"), expected.astype("f8"), rtol=tolerance, atol=tolerance)
 
 
 def call(problem, put):
-    given = [put(getattr(problem, name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")]
-    fwd = problem.op.forward(*given[:4])
-    return given, fwd, fwd.backward(*given[4:])
+    arrays = [put(getattr(relaid(problem), name)) for name in ("x", "hx", "cx", "params", "dy", "dhy", "dcy")]
+    fwd = problem.op.forward(*arrays[:4])
+    return arrays, fwd, fwd.backward(*arrays[4:])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -64,26 +64,27 @@ def test_torch_tensors_in_torch_tensors_out_on_torchs_stream(torch, dtype):
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         torch.cuda._sleep(200_000_000)  # what is read is only there once this stream gets to it
-        given, fwd, grads = call(problem, lambda a: on_torch(torch, a))
+        arrays, fwd, grads = call(problem, lambda a: on_torch(torch, a))
         output, d_params = fwd.output * 1, grads.params * 1
     side.synchronize()
     assert output.is_cuda
-    assert output.dtype == given[0].dtype
+    assert output.dtype == arrays[0].dtype
     assert near(from_torch(torch, output), expected.output, dtype)
-    assert near(from_torch(torch, d_params), gradients.params, dtype)
+    assert near(problem.op.move_params(d_params, "cpu"), gradients.params, dtype)
 
 
 def test_a_torch_buffer_is_written_in_place(torch):
     problem = problem_of("float32")
     out = torch.zeros(problem.op.params_size("cuda"), device="cuda")
-    fwd = problem.op.forward(*(on_torch(torch, getattr(problem, n)) for n in ("x", "hx", "cx", "params")))
+    fwd = problem.op.forward(*(on_torch(torch, getattr(relaid(problem), n)) for n in ("x", "hx", "cx", "params")))
     assert fwd.backward(on_torch(torch, problem.dy), out=out).params is out
-    assert near(from_torch(torch, out), problem.forward().backward(problem.dy).params, "float32")
+    assert near(problem.op.move_params(out, "cpu"), problem.forward().backward(problem.dy).params, "float32")
 
 
 def test_torch_tensors_freed_at_once_are_still_read_and_results_outlive_the_forward(torch):
     problem = problem_of("float32", T=200, B=64, units=256)
     expected = problem.forward().output
+    problem = relaid(problem)
     for _ in range(20):
         fwd = problem.op.forward(*(on_torch(torch, getattr(problem, n)) for n in ("x", "hx", "cx", "params")))
         output = fwd.output
@@ -98,12 +99,12 @@ def test_a_layer_shares_its_buffer_with_calls_of_torch_tensors_in_stream_order(t
     x = np.random.default_rng(0).normal(size=(50, 16, 32)).astype("f4")
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(5):
-            ours, theirs = layer.forward(on_torch(torch, x)), twin.forward(x)
-            ones = np.ones_like(theirs.outputs)
-            gradient = ours.backward(on_torch(torch, ones)).params
+            on_gpu, on_cpu = layer.forward(on_torch(torch, x)), twin.forward(x)
+            ones = np.ones_like(on_cpu.outputs)
+            gradient = on_gpu.backward(on_torch(torch, ones)).params
             layer.params -= 0.01 * cuda.device.xp.from_dlpack(gradient)
-            twin.params -= 0.01 * theirs.backward(ones).params
-    assert np.allclose(cuda.get(layer.params), twin.params, atol=1e-4)
+            twin.params -= 0.01 * on_cpu.backward(ones).params
+    assert np.allclose(layer.op.move_params(layer.params, "cpu"), twin.params, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -112,11 +113,11 @@ def test_jax_arrays_in_jax_arrays_out(jax, dtype):
     expected = problem.forward()
     gradients = expected.backward(*problem.upstream())
     with jax.enable_x64(True):
-        given, fwd, grads = call(problem, lambda a: jax.numpy.array(a) * 1)
-    del given
+        arrays, fwd, grads = call(problem, lambda a: jax.numpy.array(a) * 1)
+    del arrays
     gc.collect()
     assert isinstance(fwd.output, jax.Array)
     assert fwd.output.dtype == problem.x.dtype
     assert fwd.output.devices() == {jax.devices()[0]}
-    assert near(np.asarray(fwd.output).astype("f8"), expected.output, dtype)
-    assert near(np.asarray(grads.params).astype("f8"), gradients.params, dtype)
+    assert near(np.asarray(fwd.output), expected.output, dtype)
+    assert near(problem.op.move_params(grads.params, "cpu"), gradients.params, dtype)

@@ -9,7 +9,7 @@ from pycudnnrnn.cli import main
 
 
 @pytest.fixture
-def run(whole_cupy, monkeypatch, capsys):
+def run(cuda, monkeypatch, capsys):
     pytest.importorskip("click")
     pytest.importorskip("rich")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 
-def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, whole_cupy, answer, monkeypatch):
+def test_the_demo_learns_on_the_device_as_on_the_cpu(cuda, answer, monkeypatch):
     """The losses of the first updates are the CPU's; after them roundings part what both learn."""
     pytest.importorskip("click")
     console = pytest.importorskip("rich.console")

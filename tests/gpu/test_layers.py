@@ -8,11 +8,6 @@ import pytest
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver
 
 
-@pytest.fixture(autouse=True)
-def _with_cupys_functions(whole_cupy):
-    """Weights are copied between host and device."""
-
-
 def both(kind=CudnnLSTM, **keywords):
     """Two layers that start alike, on the CPU and on the device."""
     made = [kind(2, 6, direction="bidirectional", seed=3, device=device, **keywords) for device in ("cpu", "cuda")]

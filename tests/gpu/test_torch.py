@@ -135,7 +135,8 @@ def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_runs_in_half_as_torchs_own_module_does(dtype, answer):
+def test_autocast_runs_in_its_half_precision(dtype, answer):
+    """The numbers are compared with torch's own module. That is known to give float16 in bfloat16's place."""
     pair, found = make_pair("GRU", 8, 16, 2, dtype=torch.float32), {}
     x = torch.randn(5, 4, 8, device="cuda")
     for name, module in zip(("torch", "ours"), pair, strict=True):
@@ -143,13 +144,13 @@ def test_autocast_runs_in_half_as_torchs_own_module_does(dtype, answer):
         with torch.autocast("cuda", dtype):
             y, _ = module(x)
         y.float().square().sum().backward()
-        answer(f"autocast {dtype}: dtype of {name}", y.dtype)  # torch's is float16 whatever autocast's is (T1)
+        answer(f"autocast {dtype}: dtype of {name}", y.dtype)
         assert name == "torch" or y.dtype == dtype
         assert all(gradient.dtype == torch.float32 for gradient in gradients(module).values())
         found[name] = {"y": y.detach()} | gradients(module)
     difference = largest_share(found["ours"], found["torch"])
     answer(f"autocast {dtype}: largest difference from torch's module", difference)
-    assert difference <= 2e-2
+    assert difference <= (2e-2 if dtype == torch.float16 else 1e-1)
 
 
 @LENGTHS

@@ -1,4 +1,4 @@
-"""What the GPU suite judges by: what is no number, wrong numbers, and memory that grows."""
+"""What the GPU suite judges by: what is no number, wrong numbers, and layouts."""
 
 import dataclasses
 
@@ -8,8 +8,10 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.drift import PAGE_NBYTES, SAMPLES, leaks
-from tests.gpu.numbers import DTYPES, run_numpy, worst
+from tests.gpu.machine import machine
+from tests.gpu.numbers import DTYPES, lstm, problem_of, run, run_numpy, worst
+from tests.gpu.prepared import Prepared
+from tests.helpers.layouts import ShuffledEngine
 
 
 @pytest.mark.parametrize("name", ["y", "dparams"])
@@ -40,18 +42,15 @@ def test_wrong_numbers_are_refused_in_every_dtype_and_rounded_ones_are_not(kind,
     assert worst(rounded, expected, problem)[0] < 0.1
 
 
-def pages(*changes):
-    """Memory in use, in a run that begins with 100 pages and gets or gives back pages at samples."""
-    used = np.full(SAMPLES, 100)
-    for at, count in changes:
-        used[at:] += count
-    return [int(count) * PAGE_NBYTES for count in used]
-
-
-def test_a_page_that_is_lost_again_and_again_is_a_leak_and_one_that_comes_or_goes_is_none():
-    """A sample is 100 models: a page in 500 of them is one every 5 samples."""
-    for every in (1, 5, 10, 20):
-        assert leaks(pages(*((at, 1) for at in range(0, SAMPLES, every))), PAGE_NBYTES)
-    for at in range(SAMPLES):
-        for changes in ([(at, 1)], [(at, 1), (at + 3, -1)], [(at, -1)]):
-            assert not leaks(pages(*changes), PAGE_NBYTES)
+def test_numbers_are_compared_in_a_layout_that_nobody_expected(monkeypatch):
+    """Then one test of the suite fails, the one of the layout."""
+    monkeypatch.setattr("tests.gpu.machine.ON_SHIM", True)
+    problem = problem_of(lstm())
+    with machine(ShuffledEngine(3)) as cuda:
+        assert problem.op.layout("cuda") != problem.op.layout()
+        results = run(cuda, problem)
+        prepared = Prepared(cuda, problem.op)
+        prepared.step()
+        d_params = problem.op.move_params(prepared.d_params, "cpu")
+    assert worst(results, run_numpy(problem), problem)[0] <= 1
+    assert np.allclose(d_params, run_numpy(make_problem(problem.op, 6, 4, None, seed=5))["dparams"], atol=1e-4)

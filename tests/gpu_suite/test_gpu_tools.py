@@ -1,9 +1,13 @@
 """The tools of a GPU run, without one: outcomes, processes that are ended, and what its tools report."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
-from tests.gpu import checks, processes, sanitize, suite, triage
+import pytest
+
+from tests.gpu import processes, sanitize, suite, triage
 from tests.gpu.results_file import load
 
 ROOT = Path(__file__).parents[2]
@@ -35,16 +39,28 @@ def test_many(n):
     pass
 """)
     assert suite.run(tmp_path / "results.jsonl", ["-q"], 600, 600)
-    found = load(tmp_path / "results.jsonl")
-    assert {case.partition("::")[2]: outcome for case, outcome in found["cases"].items()} == {
+    results = load(tmp_path / "results.jsonl")
+    assert {case.partition("::")[2]: outcome for case, outcome in results["cases"].items()} == {
         "test_good": "passed", "test_bad": "failed", "test_left_out": "skipped", "test_never": "error",
         "test_crash": "ended", "test_many[1]": "passed", "test_many[2]": "passed",
     }  # fmt: skip
-    outcomes = [found[name] for name in ("collected", "passed", "failed", "skipped", "error", "ended")]
+    outcomes = [results[name] for name in ("collected", "passed", "failed", "skipped", "error", "ended")]
     assert outcomes == [7, 3, 1, 1, 1, 1]
-    assert found["questions"] == {"how": {"a": 1}}
-    assert "assert 1 == 2" in next(why for case, why in found["failures"].items() if case.endswith("test_bad"))
-    assert found["on_shim"] is True
+    assert results["questions"] == {"how": {"a": 1}}
+    assert "assert 1 == 2" in next(why for case, why in results["failures"].items() if case.endswith("test_bad"))
+    assert results["on_shim"] is True
+
+
+def test_a_shard_reads_its_own_files_so_that_torch_is_imported_where_it_is_tested():
+    files = {shard: {path.removeprefix("tests/gpu/test_") for path in suite.files_of(shard)} for shard in suite.SHARDS}
+    assert all((ROOT / path).is_file() for shard in suite.SHARDS for path in suite.files_of(shard))
+    assert set().union(*files.values()) == {p.name.removeprefix("test_") for p in ROOT.glob("tests/gpu/test_*.py")}
+    assert [shard for shard in suite.SHARDS if "torch.py" in files[shard]] == ["torch"]
+    others = sorted({path for shard in ("numbers", "jax", "apart") for path in suite.files_of(shard)})
+    words = ["-c", "tests/gpu/pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider", "-q", "--collect-only", *others]
+    script = f"import pytest, sys; print(int(pytest.main({words})), sorted({{'torch', 'jax'}} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
 
 
 def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
@@ -56,29 +72,52 @@ def test_what_takes_too_long_is_ended_with_what_it_started(tmp_path):
         time.sleep(0.05)
 
 
-def test_every_finding_of_compute_sanitizers_log_is_read_with_its_case_and_its_kernel():
+def test_every_finding_of_memchecks_log_is_read_with_its_case():
     """The log has the format of NVIDIA's manual and of logs that others have published."""
     log = (ROOT / "tests/gpu/fixtures/compute-sanitizer.log").read_text()
-    found = sanitize.findings_in(log)
-    assert [(case, text.partition(" | ")[0]) for case, text in found] == [
-        ("lstm float32 unidirectional equal", "Invalid __global__ write of size 4 bytes"),
-        ("lstm float32 unidirectional equal", "Invalid __global__ read of size 2 bytes"),
-        ("lstm float32 unidirectional equal", "Error: Race reported between Write access at theirs(float *)+0xb0"),
-        ("clip", "Warning: Race reported between Write access at fold(float *)+0x550"),
-        ("clip", "Uninitialized __global__ memory read of size 4 bytes"),
+    assert [finding.partition(" | ")[0] for finding in sanitize.findings_in(log)] == [
+        "lstm float32 unidirectional equal: Invalid __global__ write of size 4 bytes",
+        "lstm float32 unidirectional equal: Invalid __global__ read of size 2 bytes",
+        "clip: Program hit invalid device function (error 98) on CUDA API call to cudaLaunchKernel.",
     ]
-    assert "at void elemWiseRNNcell<float>(int, float *)+0x160 in rnn_cell.cu:34" in found[0][1]
-    assert sanitize.summary_of(log) == 105
-    text = "Uninitialized __global__ memory read of size 4 bytes | at {}+0x70 in memset_error.cu:41"
-    theirs, ours = "void LSTM_elementWise_fp<float, (int)2>(int, T1 *)", "void fold<(int)8>(float *)"
-    assert [sanitize.theirs("initcheck", text.format(name)) for name in (theirs, ours)] == ["LSTM_elementWise_fp", ""]
-    assert not sanitize.theirs("memcheck", text.format(theirs)), "what memcheck finds is ours in any kernel"
+    assert "at void elemWiseRNNcell<float>(int, float *)+0x160 in rnn_cell.cu:34" in sanitize.findings_in(log)[0]
+    assert sanitize.judge(log)[1][-1] == "memcheck has more findings than it printed: 100"
 
 
-def test_a_device_with_wrong_numbers_is_found_by_the_triage(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("log", "findings"),
+    [
+        ("cases: all\n========= ERROR SUMMARY: 0 errors", []),
+        ("cases: all\n========= ERROR SUMMARY: 2 errors", ["memcheck counted 2 errors, and none could be read"]),
+        ("case: clip\n========= ERROR SUMMARY: 0 errors", ["memcheck did not get to the end"]),
+        ("cases: all", ["memcheck did not get to the end"]),
+    ],
+)
+def test_a_run_without_findings_is_judged_by_its_end_and_its_count(log, findings):
+    skipped, messages = sanitize.judge(log)
+    assert (skipped, len(messages)) == ("", len(findings))
+    assert all(message.startswith(start) for message, start in zip(messages, findings, strict=True))
+    assert sanitize.judge("========= Error: Device not supported") == ("Device not supported", [])
+
+
+def test_a_device_with_wrong_numbers_is_reported_by_the_triage(monkeypatch, capsys):
     monkeypatch.setattr("tests.gpu.machine.ON_SHIM", True)
-    right = checks.run
+    right = triage.run
     for wrong in (False, True):
-        monkeypatch.setattr(checks, "run", lambda *a, w=wrong: {n: -x if w else x for n, x in right(*a).items()})
-        triage.run_here(checks.first)
+        monkeypatch.setattr(triage, "run", lambda *a, w=wrong: {n: -x if w else x for n, x in right(*a).items()})
+        triage.run_here(triage.first)
         assert ("wrong numbers" in capsys.readouterr().out) is wrong
+
+
+def test_libraries_are_read_ahead_in_the_order_of_need_and_no_others(tmp_path):
+    names = (
+        "torch/lib/libtorch_cuda.so", "torch/lib/libtorch_cpu.so", "nvidia/cudnn/lib/libcudnn_adv.so.9",
+        "nvidia/cudnn/lib/libcudnn_graph.so.9", "nvidia/cudnn/lib/libcudnn_cnn.so.9",
+        "nvidia/cu13/lib/libcublasLt.so.13", "jax_plugins/xla_cuda13/xla_cuda_plugin.so",
+    )  # fmt: skip
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert [str(path.relative_to(tmp_path)) for path in triage.ahead([tmp_path])] == [
+        names[3], names[2], names[5], names[0], names[6]
+    ]  # fmt: skip

@@ -13,12 +13,15 @@ CALLS = (
 
 
 class EveryCall:
-    """`device` is a `CudaDevice`, or what stands for one; the engine is whoever runs on "cuda"."""
+    """`device` is a `CudaDevice`, or what stands for one; the engine is whoever runs on "cuda".
 
-    def __init__(self, device):
+    `relaid` brings the problem's params to the layout of that engine.
+    """
+
+    def __init__(self, device, relaid=lambda problem: problem):
         self.device = device
         self.op = op = ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3)
-        self.problem = make_problem(op, 3, 2, None, seed=5)
+        self.problem = relaid(make_problem(op, 3, 2, None, seed=5))
         names = ("x", "hx", "params", "dy")
         self.arrays = a = {name: device.from_host(getattr(self.problem, name)) for name in names}
         self.fwd, self.data = self.forward(), self.forward()
