@@ -1,11 +1,17 @@
 """Layers and their checkpoints on a GPU: from there to a machine without one, and back."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver
+
+
+@pytest.fixture(autouse=True)
+def _cupys_namespace(cuda, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", cuda.device.xp)  # on the stand-in, its own
 
 
 def both(kind=CudnnLSTM, **keywords):
