@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from benchmarks import report
+from benchmarks import page
 from docs.api import MOCKED
 from docs.api_pages import REFERENCE, api_pages
 from docs.gpu import NOTE, gpu_results, gpu_verification, place, table
@@ -184,7 +184,7 @@ def main() -> None:
         pages = {VERIFICATION: gpu_verification(gpu_results(stand_in=True))}
     elif options.results is not None:
         pages = committed_pages()
-        report.write_page()
+        page.write()
     else:
         from sphinx.ext.autodoc.mock import mock  # noqa: PLC0415  the tests of this module do without Sphinx
 

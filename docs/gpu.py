@@ -71,9 +71,9 @@ def result_of(path: Path, *, stand_in: bool = False) -> Result:
     return result
 
 
-def gpu_results(folder: Path = RESULTS, *, stand_in: bool = False) -> list[Result]:
+def gpu_results(*, stand_in: bool = False) -> list[Result]:
     """Read every results file, the newest first."""
-    results = [result_of(path, stand_in=stand_in) for path in sorted(folder.glob("*.jsonl"))]
+    results = [result_of(path, stand_in=stand_in) for path in sorted(RESULTS.glob("*.jsonl"))]
     return sorted(results, key=lambda result: str(result["date"]), reverse=True)
 
 
