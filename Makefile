@@ -67,7 +67,7 @@ dist: $(VENV)/.lint
 # The whole of the group `cpu`, with one thread and with two, on a machine that does nothing else. The run of
 # 2026-11-23 took 33 minutes; ARGS="--dtype float32" is less than half of it.
 bench: $(VENV)/.test $(VENV)/.oracles
-	$(BIN)/python -m benchmarks --group cpu --threads 1,2 --json benchmarks/results $(ARGS)
+	$(BIN)/python -m benchmarks --group cpu --threads 1,2 --json build/bench $(ARGS)
 
 # On a CUDA machine as it is: nothing is installed. OUT says where the results file goes.
 OUT ?= tests/gpu/results
