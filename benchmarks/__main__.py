@@ -66,7 +66,7 @@ class Commands(click.Group):
 @click.option("--list", "listed", is_flag=True, help="List problems with sizes and sources, and libraries.")
 @click.pass_context
 def main(context: click.Context, **options: Any) -> None:
-    r"""Time RNNs of any sizes, or of published ones, and compare with other libraries.
+    """Time RNNs of any sizes, or of published ones, and compare with other libraries.
 
     The results of each library are checked before it is timed. Every row that was asked for is reported, with its time
     or with the reason why it has none. A ratio is our time divided by theirs: below 1, this package is faster. One of
@@ -78,7 +78,7 @@ def main(context: click.Context, **options: Any) -> None:
     python -m benchmarks --problem LSTM_A --against mine.py:prepare
     python -m benchmarks --group cpu --pass infer --against torch-cpu --against torch-cpu
     python -m benchmarks --device cuda --group stream --dtype float16 --cold
-    """
+    """  # noqa: D301  click reads this sign, and leaves the lines after it as they are
     if context.invoked_subcommand is None:
         listing() if options["listed"] else measure(**options)
 

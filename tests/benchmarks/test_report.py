@@ -186,6 +186,7 @@ def invoke(*words):
 def test_help_lists_and_refusals(tmp_path):
     for words in (["--help"], ["report", "--help"], ["compare", "--help"]):
         assert invoke(*words)[0] == 0
+    assert "  python -m benchmarks --problem LSTM_A --against mine.py:prepare\n" in invoke("--help")[1]
     code, listed = invoke("--list")
     assert code == 0
     for name in ("lstm T=100 B=1 I=250 U=200 L=3  (LSTM_B)", "code/kernels/rnn_problems.h", *GROUPS):
