@@ -172,13 +172,6 @@ class LSTMCell(Cell):
             names |= {"hidden": self.units, "dh": self.spec.state_size}
         return names
 
-    def activate(self, a: Array) -> None:
-        """Replace i, f and o by sigmoid, and g by tanh, with one tanh: sigmoid(a) = tanh(a / 2) / 2 + 1 / 2."""
-        a *= self.scale
-        np.tanh(a, a)
-        a *= self.scale
-        a += self.shift
-
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         gates = self.input_product(w, x, tape, w.bias)
         inside: Any = None
@@ -188,7 +181,11 @@ class LSTMCell(Cell):
             if tape:
                 tape.keep(rows, h_before=h_now, c_before=c_now)
             a += h_now.dot(w.R.T)
-            self.activate(a)
+            # Sigmoid of i, f and o, and tanh of g, with one tanh: sigmoid(a) = tanh(a / 2) / 2 + 1 / 2.
+            a *= self.scale
+            np.tanh(a, a)
+            a *= self.scale
+            a += self.shift
             c_now *= a[f]
             c_now += a[i] * a[g]
             if self.clip:
