@@ -4,6 +4,7 @@ Where the environment names NumPy's kernels for the whole run, what compares the
 """
 
 import dataclasses
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,10 @@ SPECS = {
     "tanh": RNNSpec("rnn_tanh", 2, 11, 6, direction="bidirectional"),
     "relu": RNNSpec("rnn_relu", 2, 11, 6),
 }
+SKIPPED = {
+    "lstm skip": RNNSpec("lstm", 2, 11, 11, input_mode="skip_input"),
+    "gru skip": RNNSpec("gru", 2, 11, 11, input_mode="skip_input", direction="bidirectional"),
+}
 BATCHES = {
     "equal": (7, 9, None),
     "ragged": (7, 9, RAGGED),
@@ -46,8 +51,7 @@ BATCHES = {
 
 LIMITS = {
     "as they are": {},
-    "R by columns": {"WORK_MIN": 1, "LARGE_NBYTES": 0},
-    "threads": {"WORK_MIN": 1},
+    "threads": {"WORK_MIN": 1, "MEETING": 0},
     "blocks": {"BLOCK_ROWS": 9, "BLOCK_ROWS_A_UNIT": 0},
     "a last block of one row": {"BLOCK_ROWS": 1, "BLOCK_ROWS_A_UNIT": 0},
 }
@@ -151,31 +155,110 @@ def test_arrays_that_may_only_be_read(running):
     assert_alike(found_in(problem), expected, "float32")
 
 
-def test_a_batch_split_among_threads_has_the_same_bits_each_time(running, monkeypatch):
+def bits(problem, **keywords):
+    inference = problem.forward(is_training=False, sequence_lengths=problem.lengths)
+    return {
+        name: array.tobytes() for name, array in (problem.results(**keywords) | {"inference": inference.output}).items()
+    }
+
+
+@pytest.fixture
+def eager(running, monkeypatch):
+    """Let the compiled cells use every thread that they may, whatever the work."""
     running("numba")
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    problem = problem_of(SPECS["lstm projected, clipped"], T=20, B=32)
-    submitted = []
-    pool = compiled._pool()
-    submit = pool.submit
-    monkeypatch.setattr(pool, "submit", lambda *given: (submitted.append(given[-2:]), submit(*given))[1])
-    monkeypatch.setenv(threads.VARIABLE, "3")
-    first = {name: array.tobytes() for name, array in problem.results().items()}
-    assert {(10, 21), (21, 32)} <= set(submitted)
-    for _ in range(20):
-        assert {name: array.tobytes() for name, array in problem.results().items()} == first
-    with pytest.raises(ZeroDivisionError):
-        compiled._shared(lambda start, _: 1 // (10 - start), 32, 8)
-    monkeypatch.setenv(threads.VARIABLE, "1")
-    submitted.clear()
+    monkeypatch.setattr(compiled, "MEETING", 0)
+    return lambda number: monkeypatch.setenv(threads.VARIABLE, str(number))
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "units", "bias_mode", "more", "dtype"),
+    pairwise(
+        SPECS | SKIPPED, BATCHES, (11, 67), ("double", "none", "single_input"), ("", "dropout", "recompute", "copy"),
+        ("float64", "float32"),
+    ),
+)  # fmt: skip
+def test_results_have_the_same_bits_whatever_the_number_of_threads(eager, name, batch, units, bias_mode, more, dtype):
+    spec = (SPECS | SKIPPED)[name]
+    sizes = {"num_units": units} | ({"input_size": units} if name in SKIPPED else {})
+    spec = spec.replace(**sizes, bias_mode=bias_mode, dtype=dtype)
+    if more == "dropout":
+        spec = spec.replace(dropout=0.4, seed=3)
+    recompute = more == "recompute" and spec.num_dirs == 1
+    keywords = {"checkpoint_every": 2} if recompute else {"retain": True} if more == "copy" else {}
+    expected = None
+    for number in (1, 2, 3, 8):
+        eager(number)
+        found = bits(problem_of(spec, *BATCHES[batch]), **keywords)
+        expected = expected or found
+        assert {key for key in expected if found[key] != expected[key]} == set()
+
+
+def test_every_thread_takes_part(eager, monkeypatch):
+    """Each kernel and each large product, in both directions of a layer."""
+    begun, started = [], compiled._started
+    monkeypatch.setattr(compiled, "_started", lambda function: begun.append(function) or started(function))
+    problem = problem_of(SPECS["lstm bidirectional"].replace(num_layers=1), T=20, B=2)
+    eager(1)
     problem.results()
-    assert not submitted
+    assert not begun
+    eager(4)
+    problem.results()
+    assert len(begun) > 12
 
 
-def test_a_fork_has_threads_of_its_own(running, monkeypatch):
-    running("numba")
-    monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    monkeypatch.setenv(threads.VARIABLE, "2")
+class Late:
+    """A pool whose threads begin when they are told to, or never."""
+
+    def __init__(self):
+        self.futures = []
+
+    def submit(self, *call):
+        future = Future()
+        self.futures.append((future, call))
+        return future
+
+    def run(self):
+        for future, (function, *arguments) in self.futures:
+            if future.set_running_or_notify_cancel():
+                future.set_result(function(*arguments))
+
+
+def test_nobody_waits_for_threads_that_do_not_start(eager, monkeypatch):
+    eager(1)
+    expected = bits(problem_of(SPECS["lstm bidirectional"]))
+    pool = Late()
+    monkeypatch.setattr(compiled, "_pool", lambda: pool)
+    eager(6)
+    assert bits(problem_of(SPECS["lstm bidirectional"])) == expected
+    assert pool.futures
+    pool.run()  # all were cancelled
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_thread_that_comes_late_or_leaves_early_changes_nothing(eager, monkeypatch, name):
+    """Threads of a team begin at any moment; here one after the other, so that each finds what the former left."""
+    eager(1)
+    expected = bits(problem_of(SPECS[name], *BATCHES["ragged"]))
+    monkeypatch.setattr(compiled, "at_once", lambda functions: [function() for function in reversed(functions)])
+    eager(3)
+    assert bits(problem_of(SPECS[name], *BATCHES["ragged"])) == expected
+
+
+def test_an_error_in_a_thread_comes_out_after_the_others_have_ended(eager):
+    eager(3)
+    ended = []
+
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        compiled.at_once([lambda: None, fail, lambda: ended.append(1)])
+    assert ended == [1]
+
+
+def test_a_fork_has_threads_of_its_own(eager):
+    eager(2)
     problem = problem_of(SPECS["gru"], T=4, B=16)
     problem.forward()
     assert forked(problem.forward) == 0

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import sequence_lengths, specs
@@ -119,9 +118,7 @@ def test_neither_pass_holds_the_reserves_of_two_chunks(name):
 
 @pytest.mark.parametrize(("T", "B"), [(400, 8), (5, 3)], ids=["many rows", "few"])
 @pytest.mark.parametrize("input_mode", ["linear_input", "skip_input"])
-@pytest.mark.parametrize("large", [0, 1 << 30], ids=["R by columns", "R by kernels"])
-def test_inference_is_told_with_the_gates_that_it_makes_ahead(monkeypatch, large, input_mode, T, B):
-    monkeypatch.setattr(compiled, "LARGE_NBYTES", large)
+def test_inference_is_told_with_the_gates_that_it_makes_ahead(input_mode, T, B):
     op = ops.CudnnLSTM(1, 256, 256, input_mode=input_mode)
     check_told(op, T, B, is_training=False)
 

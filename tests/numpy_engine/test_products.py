@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
-from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads
+from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
 from pycudnnrnn.spec import RNNSpec
 
 pytestmark = pytest.mark.compiled
@@ -64,4 +64,4 @@ def _tanh_rows(row):
     steps, empty = np.array([[0, len(row)]]), np.empty((0, 1), row.dtype)
     h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (0, 0, 1), 1))
     run = kernels.ready(kernels.plain, row.dtype)
-    run(h, row[:, None], R, empty, R, bias, y, empty, False, steps)
+    run(h, row[:, None], R, empty, R, bias, y, empty, False, steps, teams.team(1), 0)

@@ -13,7 +13,7 @@ import pytest
 from pycudnnrnn.engines.numpy_engine import kernels_in_use
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
-from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads, vectors
+from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads, vectors
 from pycudnnrnn.errors import ArgumentError, MissingDependencyError
 from pycudnnrnn.spec import RNNSpec
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_what_is_kept_on_disk_is_found_by_the_whole_source():
-    source = b"".join(Path(module.__file__).read_bytes() for module in (kernels, products, vectors))
+    source = b"".join(Path(module.__file__).read_bytes() for module in (kernels, products, teams, vectors))
     assert int.from_bytes(hashlib.sha256(source + bytes([products.VECTOR_NBYTES])).digest()[:6], "big") == kernels.STAMP
     run = kernels.ready(kernels.plain_back, np.dtype("float64"))
     assert all(f"omitted(default={kernels.STAMP})" in str(signature) for signature in run.signatures)

@@ -7,22 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn.engines.numpy_engine import walk
-from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.testing.strategies import problems, specs
 from tests.helpers.examples import examples
 from tests.helpers.results import assert_same
 
 
 @examples(300)
-@given(
-    problems(specs(max_layers=2)), st.integers(1, 200), st.sampled_from([0, 1 << 30]),
-)  # fmt: skip
-def test_what_is_chosen_for_speed_changes_no_number(problem, block, large):
-    with (
-        mock.patch.object(walk, "BLOCK_ROWS", block),
-        mock.patch.object(walk, "BLOCK_ROWS_A_UNIT", 0),
-        mock.patch.object(compiled, "LARGE_NBYTES", large),
-    ):
+@given(problems(specs(max_layers=2)), st.integers(1, 200))
+def test_what_is_chosen_for_speed_changes_no_number(problem, block):
+    with mock.patch.object(walk, "BLOCK_ROWS", block), mock.patch.object(walk, "BLOCK_ROWS_A_UNIT", 0):
         cut = problem.results()
         inferred = problem.forward(is_training=False).output
     whole = problem.results()

@@ -17,6 +17,7 @@ from pycudnnrnn import passes
 from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph, Results
 from pycudnnrnn.engines.numpy_engine.calls import Calls
+from pycudnnrnn.engines.numpy_engine.cells import Cell
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
@@ -90,6 +91,13 @@ class NumpyCalls:
         return run_with_weights
 
 
+def _run_blocks(cell: Cell, weights: Weights, blocks: list[tuple[Any, ...]], *, ready: bool) -> None:
+    """Run one direction of a layer."""
+    w = weights if ready else cell.forward_weights(weights)
+    for block in blocks:
+        cell.forward(w, *block)
+
+
 class BoundForward:
     """A forward on the caller's arrays. It may run again: each run reads their values again."""
 
@@ -102,8 +110,8 @@ class BoundForward:
         copies = self._before, self._after
         states = [packing.states(get(x), get(y), width, *copies) for x, y, width in calls.states]
         h, c = states[0], states[-1]  # a cell without c does not look at it
-        self._walks: list[tuple[list[tuple[Any, ...]], int]] = []
-        """For each pseudo-layer the arguments of its blocks, and after a layer's last one the layer above (else 0)."""
+        self._walks: list[list[list[tuple[Any, ...]]]] = []
+        """For each layer and direction the arguments of its blocks."""
         self._inputs = [rows]
         p = 0
         for layer in range(1, L + 1):
@@ -113,6 +121,7 @@ class BoundForward:
                 above = self.reserve.inputs[layer]
             else:  # every other layer has the same input
                 above = packing.new_rows(calls.spec.output_size) if layer < 3 else self._inputs[layer - 2]
+            self._walks.append([])
             for columns, blocks in calls.directions:
                 out = above if columns is None else above[:, columns]
                 tape = self.reserve.tapes[p] if self.reserve else NO_TAPE
@@ -121,7 +130,7 @@ class BoundForward:
                     for part, steps in blocks
                 ]
                 p += 1
-                self._walks.append((walk, layer if layer < L and p == layer * len(calls.directions) else 0))
+                self._walks[-1].append(walk)
             self._inputs.append(above)
             rows = above
 
@@ -132,15 +141,13 @@ class BoundForward:
             with self._dropout.forward() as next_masks:
                 self.run(weights, next_masks, ready=ready)
             return
-        cell = self._calls.cell
+        cell, rows, following = self._calls.cell, self._calls.schedule.num_rows, iter(weights)
         copy_all(self._before)
-        for raw, (walk, layer) in zip(weights, self._walks, strict=True):
-            w = raw if ready else cell.forward_weights(raw)
-            for block in walk:
-                cell.forward(w, *block)
-            del w  # before the next ones are made
+        for layer, walks in enumerate(self._walks):
             if masks and layer:
                 self._drop(masks, layer)
+            runs = [functools.partial(_run_blocks, cell, next(following), walk, ready=ready) for walk in walks]
+            cell.at_once(runs, rows)
         copy_all(self._after)
 
     def _drop(self, masks: Any, layer: int) -> None:

@@ -12,7 +12,7 @@ Letters: B sequences, I inputs, G gates, U units, P projected units (U without a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -75,6 +75,11 @@ class Cell:
         """Return the gradients of W x + bW, after `backward`."""
         return [(slice(None), tape["gates"])]
 
+    def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:  # noqa: ARG002
+        """Run what does not depend on one another: the directions of a layer, over `rows` packed rows each."""
+        for function in functions:
+            function()
+
     def biases(self, w: Weights) -> list[Array]:
         """Return bW and bR, zeros in the place of one that does not exist."""
         return [np.zeros(self.width, self.dtype) if bias is None else bias for bias in (w.bW, w.bR)]
@@ -107,7 +112,7 @@ class Cell:
             product(rows.T, others, out=out)
 
     def copied_elements(self) -> int:
-        """Return how many elements `forward_weights` copies of a pseudo-layer's matrices."""
+        """Return how many elements `forward_weights` copies of matrices at a time."""
         return 0
 
     def backward_elements(self, rows: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
-from pycudnnrnn.engines.numpy_engine.walk import run_back, weight_gradients
+from pycudnnrnn.engines.numpy_engine.walk import input_gradients, run_back, weight_gradients
 from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.passes import GRADIENTS
 
@@ -73,11 +74,14 @@ class NumpyReserve:
         self.touched = True
         for layer in reversed(range(calls.spec.num_layers)):
             below = packing.new_rows(calls.spec.layer_input_size(layer)) if layer else packing.write(dx, after)
-            for p, (columns, blocks) in enumerate(calls.directions, layer * D):
-                w = weights[p] if ready else cell.backward_weights(weights[p])
+            walks, runs = list(enumerate(calls.directions, layer * D)), []
+            for p, (columns, blocks) in walks:
                 dy_rows = d_rows if columns is None else d_rows[:, columns]
-                run_back(cell, w, self.tapes[p], blocks, dy_rows, dh[p], dc[p], below, adds=p > layer * D)
-                del w  # before the next ones are made
+                passed = cell, weights[p], self.tapes[p], blocks, dy_rows, dh[p], dc[p]
+                runs.append(functools.partial(run_back, *passed, ready=ready))
+            cell.at_once(runs, calls.schedule.num_rows)
+            for p, (_, blocks) in walks:
+                input_gradients(cell, weights[p].W, self.tapes[p], blocks, below, adds=p > layer * D)
             mask = self.masks[layer]
             if mask is not None:
                 drop(below, mask, calls.spec.dropout)

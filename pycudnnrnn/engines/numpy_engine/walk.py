@@ -36,22 +36,28 @@ def blocks_of(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, Ste
 
 
 def run_back(
-    cell: Cell, w: Weights, tape: Tape, blocks: Blocks, dy: Array, dh: Array, dc: Array, dx: Array, *, adds: bool
+    cell: Cell, weights: Weights, tape: Tape, blocks: Blocks, dy: Array, dh: Array, dc: Array, *, ready: bool
 ) -> None:
-    """Run all steps in reverse, updating dh and dc; write the gradient of the input rows to `dx`, or add it."""
+    """Run all steps in reverse, updating dh and dc. `ready`: the weights are those that `Cell.backward` reads."""
+    w = weights if ready else cell.backward_weights(weights)
     for rows, block in reversed(blocks):
+        cell.backward(w, tape.at(rows) if len(blocks) > 1 else tape, block, dy[rows], dh, dc)
+
+
+def input_gradients(cell: Cell, W: Array | None, tape: Tape, blocks: Blocks, dx: Array, *, adds: bool) -> None:
+    """Write the gradient of the input rows to `dx`, or add it; `run_back` came before."""
+    for rows, _ in reversed(blocks):
         here = tape.at(rows) if len(blocks) > 1 else tape
-        cell.backward(w, here, block, dy[rows], dh, dc)
         for number, (columns, da) in enumerate(cell.input_gradients(here)):
             add_here = adds or number > 0
-            if w.W is None:  # skip input: x is added to every gate
+            if W is None:  # skip input: x is added to every gate
                 gates, into = da.reshape(len(da), -1, cell.units), dx[rows]
                 if add_here:
                     into += gates.sum(axis=1)
                 else:
                     gates.sum(axis=1, out=into)
             else:
-                (cell.add_product if add_here else cell.times)(da, w.W[columns], dx[rows])
+                (cell.add_product if add_here else cell.times)(da, W[columns], dx[rows])
 
 
 def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: Weights) -> None:

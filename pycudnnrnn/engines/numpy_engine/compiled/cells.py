@@ -1,12 +1,13 @@
 """The cells with compiled time loops (`kernels`) and products. Tapes and the rest are those of `cells`.
 
-The sequences of a batch are split among threads (`threads`). With the same number of threads, results have the same
-bits.
+The directions of a layer run at once, each by a team of threads (`teams`). Results have the same bits whatever the
+number of threads: it only decides who computes which numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import itertools
@@ -17,19 +18,20 @@ import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, Final
 
 import numpy as np
 
 from pycudnnrnn import _locks
 from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell, Steps
-from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, threads
+from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
 from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
-from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import InputMode, RNNMode
 
-SEQUENCES_MIN: Final = 4
 WORK_MIN: Final = 1 << 23
-"""The fewest sequences and multiplications for a thread: with less work, starting it costs more than it saves."""
+MEETING: Final = 1 << 14
+"""Multiplications that take as long as starting a thread, and as the meetings of a step. A thread's share is more."""
 
 NOTICE_S: Final = 2.0
 """Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
@@ -38,9 +40,8 @@ has no handler for it."""
 MOVED: Final = 16
 """Multiplications that take as long as packing one number."""
 
-LARGE_NBYTES: Final = 8 << 20
-"""Up to this size of the recurrent matrix, each thread runs its sequences alone through all steps. With a larger one,
-threads split the columns of each step's product: that costs less than each reading the whole matrix."""
+_directions: ContextVar[int] = ContextVar("directions", default=1)
+"""How many directions run at once, and have the threads between them."""
 
 _lock = _locks.lock()
 _compiling = types.SimpleNamespace(seconds=0.0)
@@ -84,48 +85,57 @@ def _notice() -> None:
     logging.getLogger("pycudnnrnn").warning(text, once)
 
 
-def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
-    """Run a kernel over all sequences, split among as many threads as the work is worth.
+def _number(work: int, steps: int = 0) -> int:
+    """Return how many threads some multiplications in so many steps are worth."""
+    return max(1, min(threads.number() // _directions.get(), work // (WORK_MIN + steps * MEETING)))
 
-    `states` have a row for each sequence. If `gates` has no rows, each thread allocates those of a few steps.
+
+def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
+    """Run a kernel over all steps, by as many threads as the work is worth.
+
+    `states` have a row for each sequence. If `gates` has no rows, those of a few steps are allocated.
     """
     run = _ready(kernel, gates.dtype)
     places = np.array([(rows.start, rows.stop) for rows, _ in steps], np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
-
-    def share(start: int, stop: int) -> None:
-        """Run sequences [start, stop), at the steps where some of them run."""
-        rows = places[:, :1] + np.minimum([start, stop], sizes[:, None])
-        room = gates if len(gates) else np.empty((stop - start + kernels.AHEAD, gates.shape[1]), gates.dtype)
-        run(*(state[start:stop] for state in states), room, R, *arguments, rows[rows[:, 0] < rows[:, 1]])
-
-    _shared(share, int(sizes.max(initial=0)), int(sizes.sum()) * R.size)
+    if not len(gates):
+        gates = np.empty((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
+    team = teams.team(_number(int(sizes.sum()) * R.size, len(steps)))
+    arguments = *states, gates, R, *arguments, places, team
+    at_once([functools.partial(run, *arguments, own) for own in range(len(team) - 1)])
 
 
-def _shared(share: Callable[[int, int], None], rows: int, work: int) -> None:
-    """Run `share` over [0, rows), split among as many threads as `work` multiplications are worth."""
-    count = max(1, min(threads.number(), rows // SEQUENCES_MIN, work // WORK_MIN))
-    first, *shares = itertools.pairwise(rows * n // count for n in range(count + 1))
-    waits = [_started(share, *ends) for ends in shares]
-    try:
-        share(*first)
-    finally:
-        for wait in waits:
-            wait()
+def _shared(share: Callable[[int, int], None], count: int, work: int) -> None:
+    """Run `share` over [0, count), split among as many threads as `work` multiplications are worth."""
+    number = max(1, min(count, _number(work)))
+    ends = itertools.pairwise(count * n // number for n in range(number + 1))
+    at_once([functools.partial(share, *pair) for pair in ends])
 
 
-def _started(share: Callable[[int, int], None], start: int, stop: int) -> Callable[[], None]:
-    """Run a share in the pool, and return what waits for its end.
+def at_once(functions: Sequence[Callable[[], None]]) -> None:
+    """Run functions at once: the first here, the others in the pool, or here if none of its threads is free for them.
 
-    Python closes all pools when the main thread ends, but other threads and `atexit` functions may still run RNNs. What
-    is returned runs the share itself then.
+    So they wait only for functions that run, and may call this function themselves.
+    """
+    first, *others = functions
+    with contextlib.ExitStack() as stack:
+        for function in others:
+            stack.callback(_started(function))
+        first()
+
+
+def _started(function: Callable[[], None]) -> Callable[[], None]:
+    """Run a function in the pool, and return what waits for its end, or runs it if it has not begun.
+
+    Python closes all pools when the main thread ends, but other threads and `atexit` functions may still run RNNs.
     """
     try:
-        return _pool().submit(share, start, stop).result
+        future = _pool().submit(contextvars.copy_context().run, function)
     except RuntimeError as error:
-        if not str(error).startswith("cannot schedule new futures"):  # another error comes after the share is queued
+        if not str(error).startswith("cannot schedule new futures"):  # another error comes after the function is queued
             raise
-        return functools.partial(share, start, stop)
+        return function
+    return lambda: function() if future.cancel() else future.result()
 
 
 def _packed(matrix: Array) -> Array:
@@ -153,27 +163,21 @@ def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds:
     _shared(share, len(out), rows.size * others.shape[1])
 
 
-def _step_product(rows: Array, R: Array, out: Array, *, adds: bool) -> None:
-    """Write rows @ R to `out`, or add it, for a single step. R is packed in panels."""
-    run, width = _ready(kernels.multiplied, out.dtype), R.shape[2]
-
-    def share(start: int, stop: int) -> None:
-        run(out[:, start * width : stop * width], rows, R[start:stop], R[:0], adds)
-
-    _shared(share, len(R), rows.shape[0] * R.size)
-
-
 class CompiledCell(Cell):
-    """A compiled cell. Its matrices are packed in panels, except a W that the caller multiplies with ahead."""
+    """A compiled cell. Its matrices are packed in panels."""
 
-    def __init__(self, spec: RNNSpec) -> None:
-        super().__init__(spec)
-        # Whether the kernels compute the recurrent products. Otherwise their caller does, step by step.
-        self._by_kernel = self.width * spec.state_size * spec.compute_dtype.itemsize <= LARGE_NBYTES
+    def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:
+        if len(functions) == 1 or _number(rows * self.width * self.spec.state_size) == 1:
+            super().at_once(functions, rows)
+            return
+        token = _directions.set(len(functions))
+        try:
+            at_once(functions)
+        finally:
+            _directions.reset(token)
 
     def forward_weights(self, w: Weights) -> Weights:
-        W = _packed(w.W.T) if w.W is not None and self._by_kernel else w.W
-        proj = None if w.proj is None else _packed(w.proj.T)
+        W, proj = (None if matrix is None else _packed(matrix.T) for matrix in (w.W, w.proj))
         return dataclasses.replace(w, W=W, R=_packed(w.R.T), proj=proj)
 
     held_weights = forward_weights
@@ -185,11 +189,12 @@ class CompiledCell(Cell):
         spec = self.spec
         first = int(spec.input_mode is InputMode.SKIP_INPUT)  # the first layer that has a W
         inputs = max(map(spec.layer_input_size, range(first, spec.num_layers)), default=0)
-        return self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0)
+        at_once = 1 if threads.number() == 1 else spec.num_dirs
+        return at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
 
     def forward_elements(self, rows: int, layer: int) -> int:
         skips = self.spec.input_mode is InputMode.SKIP_INPUT and layer == 0
-        return (0 if self._by_kernel and not skips else rows * self.width) + self._strided_elements(rows)
+        return (rows * self.width if skips else 0) + self._strided_elements(rows)
 
     def backward_elements(self, rows: int) -> int:
         return self._strided_elements(rows)
@@ -202,20 +207,12 @@ class CompiledCell(Cell):
         """Return the elements of a contiguous copy of one direction's rows, which lie between the other's."""
         return rows * self.spec.state_size if self.spec.num_dirs == 2 else 0
 
-    def _parts(self, R: Array, steps: Steps) -> Iterator[tuple[Steps, Array, slice | None, slice]]:
-        """Yield the steps of each kernel call: all, with R; or each alone, without R, with its rows and sequences."""
-        if self._by_kernel:
-            yield steps, R, None, slice(0)
-            return
-        for rows, now in steps:
-            yield [(rows, now)], _proj(None, R), rows, now
-
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
-        """Return gates, x and W as kernels take them. If W is not packed in panels, the gates already contain W x.
+        """Return gates, x and W as kernels take them. Under skip input, the gates already contain x.
 
-        If W is packed and there is no tape, the gates have no rows.
+        Otherwise they have no rows if there is no tape.
         """
-        if w.W is None or w.W.ndim == 2:
+        if w.W is None:
             gates = self.input_product(w, x, tape, None)
             return gates, x[:0], _proj(None, gates)
         gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
@@ -259,17 +256,10 @@ class CompiledPlainCell(CompiledCell, PlainCell):
         gates, *inputs = self._inputs(w, x, tape)
         bias, h_before = np.add(*self.biases(w)), _given(tape.get("h_before"), h)
         with _contiguous(out) as y:
-            for part, R, rows, now in self._parts(w.R, steps):
-                if rows:
-                    _step_product(h[now], w.R, gates[rows], adds=True)
-                _walk(kernels.plain, part, [h], gates, R, *inputs, bias, y, h_before, self.relu)
+            _walk(kernels.plain, steps, [h], gates, w.R, *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        gates, dy_rows = tape["gates"], _given(dy, dh)
-        for part, R, rows, now in self._parts(w.R, steps[::-1]):
-            _walk(kernels.plain_back, part, [dh], gates, R, dy_rows, self.relu)
-            if rows:
-                _step_product(gates[rows], w.R, dh[now], adds=False)
+        _walk(kernels.plain_back, steps[::-1], [dh], tape["gates"], w.R, _given(dy, dh), self.relu)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
@@ -279,19 +269,13 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
         kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
         with _contiguous(out) as y:
-            for part, R, rows, now in self._parts(w.R, steps):
-                if rows:
-                    _step_product(h[now], w.R, gates[rows], adds=True)
-                _walk(kernels.lstm, part, states, gates, R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
+            _walk(kernels.lstm, steps, states, gates, w.R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
-        gates, dy_rows, proj = tape["gates"], _given(dy, dh), _proj(w.proj, dh)
         kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
-        for part, R, rows, now in self._parts(w.R, steps[::-1]):
-            _walk(kernels.lstm_back, part, states, gates, R, proj, dy_rows, *kept)
-            if rows:
-                _step_product(gates[rows], w.R, dh[now], adds=False)
+        proj = _proj(w.proj, dh)
+        _walk(kernels.lstm_back, steps[::-1], states, tape["gates"], w.R, proj, _given(dy, dh), *kept)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
@@ -302,17 +286,11 @@ class CompiledGRUCell(CompiledCell, GRUCell):
         kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
-            for part, R, rows, now in self._parts(w.R, steps):
-                if rows:
-                    _step_product(h[now], w.R, recurrent[now], adds=False)
-                _walk(kernels.gru, part, [h, recurrent], gates, R, *inputs, bias, n_bias, y, *kept)
+            _walk(kernels.gru, steps, [h, recurrent], gates, w.R, *inputs, bias, n_bias, y, *kept)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        gates, dy_rows = tape["gates"], _given(dy, dh)
-        for part, R, rows, now in self._parts(w.R, steps[::-1]):
-            _walk(kernels.gru_back, part, [dh], gates, R, dy_rows, tape["h_before"], tape["q"])
-            if rows:
-                _step_product(gates[rows], w.R, dh[now], adds=True)
+        kept = tape["h_before"], tape["q"]
+        _walk(kernels.gru_back, steps[::-1], [dh], tape["gates"], w.R, _given(dy, dh), *kept)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

@@ -1,11 +1,10 @@
 """The time loops of the cells, for numba to compile: one pass over a step's gates, no interpreter between steps.
 
-A kernel runs a share of the sequences, in one direction of one layer, so that threads share a batch without waiting for
-each other. Its first arguments have a row for each sequence of the share. The others are the whole arrays, with a row
-for each packed row: a step's gates are `[sequences, G * U]`. `steps` has the first and the end of the share's rows at
-each step. Arrays that a call does not have are empty. Without a tape, `gates` has room for a few steps at a time.
-Matrices are packed (`products`). Without W, the gates already contain W x. Without R, a kernel runs a single step, and
-its caller computes the recurrent product.
+A kernel runs all steps of one direction of one layer, alone or with other threads that call it with the same arrays
+(`teams`): products are shared by columns, the rest of a step by sequences. Its first arguments have a row for each
+sequence. The others have one for each packed row: a step's gates are `[sequences, G * U]`. `steps` has the first and
+the end of each step's packed rows. Arrays that a call does not have are empty. Without a tape, `gates` has room for a
+few steps at a time. Matrices are packed (`products`). Without W, the gates already contain W x.
 """
 
 from __future__ import annotations
@@ -19,10 +18,13 @@ import numba
 import numpy as np
 from numba import types
 
-from pycudnnrnn.engines.numpy_engine.compiled import products, vectors
+from pycudnnrnn.engines.numpy_engine.compiled import products, teams, vectors
 from pycudnnrnn.engines.numpy_engine.compiled.products import by_columns, by_panels, by_rows, inner, pack, product
+from pycudnnrnn.engines.numpy_engine.compiled.teams import met, next_taken, product_by, share, taken
 
-_SOURCE: Final = b"".join(Path(file).read_bytes() for file in (__file__, products.__file__, vectors.__file__))
+_SOURCE: Final = b"".join(
+    Path(file).read_bytes() for file in (__file__, products.__file__, teams.__file__, vectors.__file__)
+)
 STAMP: Final = int.from_bytes(hashlib.sha256(_SOURCE + bytes([products.VECTOR_NBYTES])).digest()[:6], "big")
 """A hash of the source and of the host's vector size, which is a constant of the kernels.
 
@@ -66,7 +68,9 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
             kinds.append(types.boolean)
         elif name == "stamp":
             kinds.append(types.Omitted(STAMP))
-        elif name == "steps":
+        elif name == "own":
+            kinds.append(types.int64)
+        elif name in ("steps", "team"):
             kinds.append(types.Array(types.int64, 2, "C"))
         else:  # the caller's memory may be at any address
             order = "A" if name in STRIDED else "C"
@@ -78,167 +82,224 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @inner
-def input_ahead(gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any) -> Any:
-    """Compute W x for step k and later steps, whose rows are consecutive and at least AHEAD if possible.
+def ahead_of(steps: Any, k: Any) -> Any:
+    """Return the first and the end of the rows of step k and later ones, and the step after them.
 
-    Return the step after them, and the packed row that `gates` begins with. For a single step's few rows the product
-    would be slow. For many more rows, the results would no longer be in cache when their steps run.
+    They are consecutive and, if possible, at least AHEAD. For a single step's few rows the product W x would be slow.
+    For many more rows, the results would no longer be in cache when their steps run.
     """
     low, high, k = steps[k, 0], steps[k, 1], k + 1
     while k < steps.shape[0] and high - low < AHEAD:
-        if steps[k, 0] == high:
-            high = steps[k, 1]
-        elif steps[k, 1] == low:
-            low = steps[k, 0]
-        else:
-            break
-        k += 1
+        low, high, k = min(low, steps[k, 0]), max(high, steps[k, 1]), k + 1
+    return low, high, k
+
+
+@inner
+def input_ahead(
+    team: Any, turn: Any, own: Any, gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any,
+) -> Any:  # fmt: skip
+    """Compute W x for the rows of `ahead_of`.
+
+    Return the next turn, the step after these rows, and the packed row that `gates` begins with.
+    """
+    low, high, k = ahead_of(steps, k)
     base = 0 if keeps or W.shape[0] == 0 else low
-    product(by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False)
-    return k, base
+    return (
+        product_by(
+            team, turn, own, by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False
+        ),
+        k,
+        base,
+    )
 
 
 @kernel
 def lstm(
     h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, bounds: Any, proj: Any,
-    y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any,
+    y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, team: Any, own: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units, ahead, base = c.shape[1], 0, 0
+    units, turn, ahead, base = c.shape[1], 0, 0, 0
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        h_now = h[:n]
-        if keeps:
-            for b in range(n):
-                vectors.copy(h_before[first + b], h_now[b])
         if k == ahead:
-            ahead, base = input_ahead(gates, x, W, steps, k, keeps)
-        product(by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True)
-        made = h_now
+            turn, ahead, base = input_ahead(team, turn, own, gates, x, W, steps, k, keeps)
+        h_now = made = h[:n]
+        turn = product_by(
+            team, turn, own, by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True
+        )
         if projects:
             made = hidden[first : first + n] if keeps else spare_m[:n]
-        for b in range(n):
-            row, own = gates[first - base + b], c[b]
-            if keeps:
-                vectors.copy(c_before[first + b], own)
-            vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
-            vectors.tanh_of(row[2 * units : 3 * units], bias[2 * units : 3 * units])
-            vectors.sigmoid_of(row[3 * units :], bias[3 * units :])
-            vectors.lstm_c(own, row[:units], row[units : 2 * units], row[2 * units : 3 * units])
-            if clips:
+        part = taken(team, turn, own)
+        while part >= 0:
+            start, stop = share(team, part, n)
+            for b in range(start, stop):
+                row, c_row = gates[first - base + b], c[b]
                 if keeps:
-                    vectors.within(inside[first + b], own, bounds[0], bounds[1])
-                vectors.clip(own, bounds[0], bounds[1])
-            vectors.lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], own, row[3 * units :])
+                    vectors.copy(h_before[first + b], h_now[b])
+                    vectors.copy(c_before[first + b], c_row)
+                vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
+                vectors.tanh_of(row[2 * units : 3 * units], bias[2 * units : 3 * units])
+                vectors.sigmoid_of(row[3 * units :], bias[3 * units :])
+                vectors.lstm_c(c_row, row[:units], row[units : 2 * units], row[2 * units : 3 * units])
+                if clips:
+                    if keeps:
+                        vectors.within(inside[first + b], c_row, bounds[0], bounds[1])
+                    vectors.clip(c_row, bounds[0], bounds[1])
+                vectors.lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], c_row, row[3 * units :])
+                if not projects:
+                    vectors.copy(y[first + b], h_now[b])
+            part = next_taken(team, turn, own)
+        turn = met(team, turn)
         if projects:
-            product(by_rows(h_now), by_rows(made), by_panels(proj), False)
-        for b in range(n):
-            vectors.copy(y[first + b], h_now[b])
+            turn = product_by(team, turn, own, by_rows(h_now), by_rows(made), by_panels(proj), False)
+            part = taken(team, turn, own)
+            while part >= 0:
+                start, stop = share(team, part, n)
+                for b in range(start, stop):
+                    vectors.copy(y[first + b], h_now[b])
+                part = next_taken(team, turn, own)
+            turn = met(team, turn)
 
 
 @kernel
 def lstm_back(
     dh: Any, dc: Any, spare_m: Any, gates: Any, R: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
-    dh_kept: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
+    dh_kept: Any, steps: Any, team: Any, own: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units, projects, clips = dc.shape[1], proj.shape[0] > 0, inside.shape[0] > 0
+    units, turn, projects, clips = dc.shape[1], 0, proj.shape[0] > 0, inside.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        dh_now = dh[:n]
-        for b in range(n):
-            vectors.add(dh_now[b], dy[first + b])
-        dm = dh_now
+        dh_now = dm = dh[:n]
         if projects:
+            part = taken(team, turn, own)
+            while part >= 0:
+                start, stop = share(team, part, n)
+                for b in range(start, stop):
+                    vectors.add(dh_now[b], dy[first + b])
+                    vectors.copy(dh_kept[first + b], dh_now[b])
+                part = next_taken(team, turn, own)
+            turn = met(team, turn)
             dm = spare_m[:n]
-            for b in range(n):
-                vectors.copy(dh_kept[first + b], dh_now[b])
-            product(by_rows(dm), by_rows(dh_now), by_panels(proj), False)
-        for b in range(n):
-            row, own = gates[first + b], dc[b]
-            vectors.lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], own)
-            if clips:
-                vectors.keep_open(own, inside[first + b])
-            vectors.lstm_ig_back(row[:units], row[2 * units : 3 * units], own)
-            vectors.lstm_f_back(row[units : 2 * units], c_before[first + b], own)
-        product(by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
+            turn = product_by(team, turn, own, by_rows(dm), by_rows(dh_now), by_panels(proj), False)
+        part = taken(team, turn, own)
+        while part >= 0:
+            start, stop = share(team, part, n)
+            for b in range(start, stop):
+                row, dc_row = gates[first + b], dc[b]
+                if not projects:
+                    vectors.add(dm[b], dy[first + b])
+                vectors.lstm_o_back(row[3 * units :], tanh_c[first + b], dm[b], dc_row)
+                if clips:
+                    vectors.keep_open(dc_row, inside[first + b])
+                vectors.lstm_ig_back(row[:units], row[2 * units : 3 * units], dc_row)
+                vectors.lstm_f_back(row[units : 2 * units], c_before[first + b], dc_row)
+            part = next_taken(team, turn, own)
+        turn = met(team, turn)
+        turn = product_by(team, turn, own, by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
 @kernel
 def gru(
     h: Any, recurrent: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any,
-    steps: Any, stamp: Any = STAMP,  # noqa: ARG001
+    steps: Any, team: Any, own: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    ahead, base, units, keeps = 0, 0, h.shape[1], h_before.shape[0] > 0
+    units, turn, ahead, base, keeps = h.shape[1], 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            ahead, base = input_ahead(gates, x, W, steps, k, keeps)
-        product(by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
-        for b in range(n):
-            row, own, now = gates[first - base + b], recurrent[b], h[b]
-            vectors.add(row[: 2 * units], own[: 2 * units])
-            vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
-            vectors.gru_n(row[2 * units :], own[2 * units :], bias[2 * units :], row[:units], n_bias)
-            if keeps:
-                vectors.copy(h_before[first + b], now)
-                vectors.copy(q[first + b], own[2 * units :])
-            vectors.gru_h(now, row[units : 2 * units], row[2 * units :])
-            vectors.copy(y[first + b], now)
+            turn, ahead, base = input_ahead(team, turn, own, gates, x, W, steps, k, keeps)
+        turn = product_by(team, turn, own, by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
+        part = taken(team, turn, own)
+        while part >= 0:
+            start, stop = share(team, part, n)
+            for b in range(start, stop):
+                row, Rh, h_row = gates[first - base + b], recurrent[b], h[b]
+                vectors.add(row[: 2 * units], Rh[: 2 * units])
+                vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
+                vectors.gru_n(row[2 * units :], Rh[2 * units :], bias[2 * units :], row[:units], n_bias)
+                if keeps:
+                    vectors.copy(h_before[first + b], h_row)
+                    vectors.copy(q[first + b], Rh[2 * units :])
+                vectors.gru_h(h_row, row[units : 2 * units], row[2 * units :])
+                vectors.copy(y[first + b], h_row)
+            part = next_taken(team, turn, own)
+        turn = met(team, turn)
 
 
 @kernel
 def gru_back(
-    dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
+    dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, team: Any, own: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units = dh.shape[1]
+    units, turn = dh.shape[1], 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        for b in range(n):
-            row, now = gates[first + b], dh[b]
-            vectors.add(now, dy[first + b])
-            vectors.gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], now)
-            vectors.gru_n_back(row[:units], row[2 * units :], q[first + b])
-        product(by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
+        part = taken(team, turn, own)
+        while part >= 0:
+            start, stop = share(team, part, n)
+            for b in range(start, stop):
+                row, dh_row = gates[first + b], dh[b]
+                vectors.add(dh_row, dy[first + b])
+                vectors.gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], dh_row)
+                vectors.gru_n_back(row[:units], row[2 * units :], q[first + b])
+            part = next_taken(team, turn, own)
+        turn = met(team, turn)
+        turn = product_by(team, turn, own, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
 
 
 @kernel
 def plain(
-    h: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any,
-    stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any, team: Any,
+    own: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    ahead, base, keeps = 0, 0, h_before.shape[0] > 0
+    turn, ahead, base, keeps = 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            ahead, base = input_ahead(gates, x, W, steps, k, keeps)
-        product(by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True)
-        for b in range(n):
-            row, now = gates[first - base + b], h[b]
-            if keeps:
-                vectors.copy(h_before[first + b], now)
-            if relu:
-                vectors.relu_of(row, bias)
-            else:
-                vectors.tanh_of(row, bias)
-            vectors.copy(now, row)
-            vectors.copy(y[first + b], row)
+            turn, ahead, base = input_ahead(team, turn, own, gates, x, W, steps, k, keeps)
+        turn = product_by(
+            team, turn, own, by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True
+        )
+        part = taken(team, turn, own)
+        while part >= 0:
+            start, stop = share(team, part, n)
+            for b in range(start, stop):
+                row, h_row = gates[first - base + b], h[b]
+                if keeps:
+                    vectors.copy(h_before[first + b], h_row)
+                if relu:
+                    vectors.relu_of(row, bias)
+                else:
+                    vectors.tanh_of(row, bias)
+                vectors.copy(h_row, row)
+                vectors.copy(y[first + b], row)
+            part = next_taken(team, turn, own)
+        turn = met(team, turn)
 
 
 @kernel
 def plain_back(
-    dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, stamp: Any = STAMP,  # noqa: ARG001
+    dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, team: Any, own: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
+    turn = 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        for b in range(n):
-            now = dh[b]
-            vectors.add(now, dy[first + b])
-            if relu:
-                vectors.relu_back(gates[first + b], now)
-            else:
-                vectors.tanh_back(gates[first + b], now)
-        product(by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
+        part = taken(team, turn, own)
+        while part >= 0:
+            start, stop = share(team, part, n)
+            for b in range(start, stop):
+                row, dh_row = gates[first + b], dh[b]
+                vectors.add(dh_row, dy[first + b])
+                if relu:
+                    vectors.relu_back(row, dh_row)
+                else:
+                    vectors.tanh_back(row, dh_row)
+            part = next_taken(team, turn, own)
+        turn = met(team, turn)
+        turn = product_by(team, turn, own, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
 @kernel
@@ -252,9 +313,9 @@ def multiplied(
 ) -> None:  # fmt: skip
     """Write rows @ packed to `into`, or add it; if `tiles` is not empty, rows.T @ packed."""
     if tiles.shape[0] == 0:
-        product(by_rows(into), by_rows(rows), by_panels(packed), adds)
+        product(by_rows(into), by_rows(rows), by_panels(packed), adds, 0, packed.shape[0])
         return
     columns = tiles.shape[0] * tiles.shape[2]
     for first in range(0, rows.shape[1], columns):
         pack(tiles, rows[:, first : first + columns])
-        product(by_rows(into[first : first + columns]), by_columns(tiles), by_panels(packed), adds)
+        product(by_rows(into[first : first + columns]), by_columns(tiles), by_panels(packed), adds, 0, packed.shape[0])

@@ -30,7 +30,7 @@ PANEL_NBYTES: Final = VECTORS * VECTOR_NBYTES
 """Bytes of a row of a panel. With TALL rows of x a tile fills the registers: 32 with AVX-512, 16 without."""
 TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
 SUMS: Final = 8
-"""Independent sums that keep a core busy. A tile with fewer results splits each sum into several."""
+"""Independent sums that keep a core busy. A tile of few rows has several panels, to have as many."""
 
 _NUMBERS: Final = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
@@ -49,27 +49,33 @@ def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any
     return memory[start : start + count * rows * PANEL_NBYTES].view(dtype).reshape(count, rows, width)
 
 
-def _emit_tile(module: Any, rows: int, real: Any) -> Any:
-    """Return the LLVM function that multiplies `rows` rows of x by one panel. It is emitted once for a module.
+def _panels_of(rows: int) -> int:
+    """Return the number of panels that a tile of `rows` rows multiplies by."""
+    return max(1, SUMS // (rows * VECTORS))
 
-    It writes the panel's first `left` columns: all of them, or fewer in the last panel.
+
+def _emit_tile(module: Any, rows: int, real: Any) -> Any:
+    """Return the LLVM function that multiplies `rows` rows of x by a few panels. It is emitted once for a module.
+
+    It writes the first `left` of their columns: all of them, or fewer at the end of a matrix, where the panels that
+    would follow `last` are `last` again.
     """
     number, itemsize = _NUMBERS[real], real.bitwidth // 8
     integer, flag = ir.IntType(64), ir.IntType(1)
     name = f"pycudnnrnn_tile_{rows}_{real}"
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 8, flag]), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 9, flag]), name)
     function.linkage = "internal"
     function.attributes.add("noinline")  # one copy is quicker to compile, and long enough to be called
     builder: Any = ir.IRBuilder(function.append_basic_block())
-    x, x_row, x_next, w, depth, out, out_row, left, adds = function.args
+    x, x_row, x_next, w, last, depth, out, out_row, left, adds = function.args
 
     lanes, fused = VECTOR_NBYTES // itemsize, ("contract",)
     vector = ir.VectorType(number, lanes)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    parts = max(1, SUMS // (rows * VECTORS))
-    cells = [(row, place) for row in range(rows) for place in range(VECTORS)]
+    places = range(VECTORS * _panels_of(rows))
+    cells = [(row, place) for row in range(rows) for place in places]
 
     def moved(address: Any, index: Any, nbytes: Any) -> Any:
         return builder.add(address, builder.mul(index, nbytes))
@@ -79,40 +85,35 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
 
     x_rows = [moved(x, integer(row), x_row) for row in range(rows)]
     out_rows = [moved(out, integer(row), out_row) for row in range(rows)]
-    sums = [{cell: cgutils.alloca_once(builder, vector) for cell in cells} for _ in range(parts)]
-    for part in sums:
-        for cell in cells:
-            builder.store(ir.Constant(vector, None), part[cell])
-
-    def multiply(k: Any, part: dict[tuple[int, int], Any]) -> None:
-        line = moved(w, k, integer(PANEL_NBYTES))
-        places = [at(builder.add(line, integer(place * VECTOR_NBYTES)), vector) for place in range(VECTORS)]
-        others = [builder.load(place, align=itemsize) for place in places]
+    panels = [w]
+    for _ in range(1, _panels_of(rows)):
+        following = moved(panels[-1], depth, integer(PANEL_NBYTES))
+        panels.append(builder.select(builder.icmp_unsigned(">", following, last), last, following))
+    sums = {cell: cgutils.alloca_once(builder, vector) for cell in cells}
+    for total in sums.values():
+        builder.store(ir.Constant(vector, None), total)
+    with cgutils.for_range(builder, depth) as loop:
+        lines = [moved(panel, loop.index, integer(PANEL_NBYTES)) for panel in panels]
+        others = [
+            builder.load(
+                at(builder.add(lines[n // VECTORS], integer(n % VECTORS * VECTOR_NBYTES)), vector), align=itemsize
+            )
+            for n in places
+        ]
         for row, address in enumerate(x_rows):
-            value = builder.load(at(moved(address, k, x_next), number), align=1)
+            value = builder.load(at(moved(address, loop.index, x_next), number), align=1)
             one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
             values = builder.shuffle_vector(one, one, everywhere)
             for place, other in enumerate(others):
-                total, product = builder.load(part[row, place]), builder.fmul(values, other, flags=fused)
-                builder.store(builder.fadd(total, product, flags=fused), part[row, place])
-
-    rounds = builder.udiv(depth, integer(parts))
-    with cgutils.for_range(builder, rounds) as loop:
-        for n, part in enumerate(sums):
-            multiply(builder.add(builder.mul(loop.index, integer(parts)), integer(n)), part)
-    done = builder.mul(rounds, integer(parts))
-    with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
-        multiply(builder.add(done, loop.index), sums[0])
-    with builder.if_else(builder.icmp_signed(">=", left, integer(VECTORS * lanes))) as (whole, cut):
+                total, product = builder.load(sums[row, place]), builder.fmul(values, other, flags=fused)
+                builder.store(builder.fadd(total, product, flags=fused), sums[row, place])
+    with builder.if_else(builder.icmp_signed(">=", left, integer(len(places) * lanes))) as (whole, cut):
         for branch, cuts in ((whole, False), (cut, True)):
             with branch:
                 for row, place in cells:
-                    total = builder.load(sums[0][row, place])
-                    for part in sums[1:]:
-                        total = builder.fadd(total, builder.load(part[row, place]))
                     to = at(builder.add(out_rows[row], integer(place * VECTOR_NBYTES)), vector)
                     count = builder.sub(left, integer(place * lanes)) if cuts else None
-                    _emit_put(builder, total, to, adds, count)
+                    _emit_put(builder, builder.load(sums[row, place]), to, adds, count)
     builder.ret_void()
     return function
 
@@ -139,24 +140,27 @@ def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
     call("store", ir.VoidType(), builder.select(adds, builder.fadd(found, total), total), to, align, mask)
 
 
-def _tile(rows: int) -> Any:
-    """Return a function for kernels that calls the tile of `rows` rows."""
+@intrinsic  # type: ignore[untyped-decorator]
+def _tile(
+    _: Any, like: Any, rows: Any, x: Any, x_row: Any, x_next: Any, w: Any, last: Any, depth: Any, out: Any,
+    out_row: Any, left: Any, _adds: Any,
+) -> Any:  # fmt: skip
+    """Call the tile of `rows` rows, at most TALL."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def tile(
-        _: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, left: Any,
-        _adds: Any,
-    ) -> Any:  # fmt: skip
-        def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
-            builder.call(_emit_tile(builder.module, rows, signature.args[0]), arguments[1:])
+    def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        _, count, *others = arguments
+        end = builder.append_basic_block()
+        switch = builder.switch(count, end)
+        for height in range(1, TALL + 1):
+            block = builder.append_basic_block()
+            switch.add_case(ir.Constant(count.type, height), block)
+            with builder.goto_block(block):
+                builder.call(_emit_tile(builder.module, height, signature.args[0]), others)
+                builder.branch(end)
+        builder.position_at_end(end)
 
-        integers = (types.intp for _ in (x, x_row, x_next, w, depth, out, out_row, left))
-        return types.void(like, *integers, types.boolean), emit
-
-    return tile
-
-
-_tile_tall, _tile_half, _tile_two, _tile_one = (_tile(rows) for rows in (TALL, TALL // 2, 2, 1))
+    integers = (types.intp for _ in (rows, x, x_row, x_next, w, last, depth, out, out_row, left))
+    return types.void(like, *integers, types.boolean), emit
 
 
 def _mover(rows: int) -> Any:
@@ -192,25 +196,6 @@ _move, _transpose = _mover(1), _mover(TALL)
 
 
 @inner
-def _rows_of(
-    n: Any, like: Any, x: Any, x_row: Any, x_next: Any, w: Any, depth: Any, out: Any, out_row: Any, left: Any,
-    adds: Any,
-) -> Any:  # fmt: skip
-    """Compute the tallest tile that n rows fill; return its number of rows."""
-    if n >= TALL:
-        _tile_tall(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
-        return TALL
-    if n >= TALL // 2:
-        _tile_half(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
-        return TALL // 2
-    if n >= 2:
-        _tile_two(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
-        return 2
-    _tile_one(like, x, x_row, x_next, w, depth, out, out_row, left, adds)
-    return 1
-
-
-@inner
 def by_rows(x: Any) -> Any:
     """Return a matrix as `product` takes it. The type does not depend on strides, so `product` is compiled once.
 
@@ -234,23 +219,29 @@ def by_panels(w: Any) -> Any:
 
 
 @inner
-def product(out: Any, x: Any, w: Any, adds: Any) -> None:
-    """Write x @ w to `out`, or add it; `out` from `by_rows`, x from `by_rows` or `by_columns`, w from `by_panels`.
+def product(out: Any, x: Any, w: Any, adds: Any, start: Any, stop: Any) -> None:
+    """Write x @ w to `out`, or add it, for panels [start, stop) of w.
+
+    `out` is from `by_rows`, x from `by_rows` or `by_columns`, w from `by_panels`.
 
     Shapes:
         out: [n, columns]; x: [n, depth]; w: [panels, depth, width].
     """
     like, (n, columns), to, _, to_row, itemsize = out
     (_, _, at, at_tile, at_row, at_next), ((count, depth, width), panels) = x, w
+    last = panels + (count - 1) * depth * PANEL_NBYTES
     for top in range(0, n, BLOCK):
-        end = min(n, top + BLOCK)
-        for p in range(count):
+        size = min(n - top, BLOCK)
+        tall = TALL if at_tile != TALL * at_row else -(-size // -(-size // TALL))  # rows of a tile, evenly if possible
+        once = max(1, SUMS // (size * VECTORS))
+        for p in range(start, stop, once):
             panel, first, row = panels + p * depth * PANEL_NBYTES, p * width, top
-            while row < end:
+            left = min(columns - first, min(once, stop - p) * width)
+            while row < top + size:
                 here, into = at + row // TALL * at_tile + row % TALL * at_row, to + row * to_row + first * itemsize
-                row += _rows_of(
-                    end - row, like, here, at_row, at_next, panel, depth, into, to_row, columns - first, adds
-                )
+                rows = min(tall, top + size - row)
+                _tile(like, rows, here, at_row, at_next, panel, last, depth, into, to_row, left, adds)
+                row += rows
 
 
 @inner

@@ -1,0 +1,127 @@
+"""Teams of threads that share each step of a kernel. The first is the caller; the others may come late, or never.
+
+A kernel's work is a sequence of turns, each cut into as many parts as the team may have threads. A thread takes its
+own part of a turn, then those that nobody has taken, and waits until all are done: only for parts that a running thread
+has taken. So the caller alone gets through, and who comes late begins at the turn that the others are at.
+
+A team is an array of integers, one a cache line: how many parts are done, and for each part how many turns have been
+taken.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pycudnnrnn.engines.numpy_engine.compiled.products import inner, product
+
+SPINS: Final = 2000
+"""How often a waiting thread looks again before it lets other threads run: about 2 us."""
+
+_LINE: Final = 8
+_YIELD: Final = "SwitchToThread" if os.name == "nt" else "sched_yield"
+_INTEGER: Final = ir.IntType(64)
+
+
+def team(size: int) -> np.ndarray[Any, Any]:
+    """Return a team of so many threads, for a single call of a kernel by each."""
+    return np.zeros((size + 1, _LINE), np.int64)
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _INTEGER.as_pointer())
+
+
+def _changed(operation: str) -> Any:
+    """Return a function for kernels that changes an integer in one go and returns what it was before."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def change(_: Any, _address: Any, _value: Any) -> Any:
+        def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            return builder.atomic_rmw(operation, _pointer(builder, arguments[0]), arguments[1], "acq_rel")
+
+        return types.int64(types.intp, types.int64), emit
+
+    return change
+
+
+_add, _raise = _changed("add"), _changed("max")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _read(_: Any, _address: Any) -> Any:
+    """Read an integer that other threads change, and see all that they wrote before."""
+
+    def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.load_atomic(_pointer(builder, arguments[0]), "acquire", 8)
+
+    return types.int64(types.intp), emit
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _let_others_run(_: Any) -> Any:
+    def emit(_: Any, builder: Any, signature: Any, arguments: Any) -> None:  # noqa: ARG001
+        kind = ir.FunctionType(ir.IntType(32), [])
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, _YIELD), [])
+
+    return types.void(), emit
+
+
+@inner
+def taken(team: Any, turn: Any, own: Any) -> Any:
+    """Take a part of a turn, the thread's own one if possible; return it, or -1 if all are taken."""
+    size = team.shape[0] - 1
+    if size == 1:
+        return 0
+    for n in range(size):
+        part = (own + n) % size
+        address = team.ctypes.data + (part + 1) * team.strides[0]
+        if _read(address) <= turn and _raise(address, turn + 1) <= turn:
+            return part
+    return -1
+
+
+@inner
+def next_taken(team: Any, turn: Any, own: Any) -> Any:
+    """Say that a part is done, and take another, as `taken` does."""
+    if team.shape[0] == 2:
+        return -1
+    _add(team.ctypes.data, 1)
+    return taken(team, turn, own)
+
+
+@inner
+def met(team: Any, turn: Any) -> Any:
+    """Wait until all parts of a turn are done; return the next turn."""
+    size, spins = team.shape[0] - 1, 0
+    while size > 1 and _read(team.ctypes.data) < size * (turn + 1):
+        spins += 1
+        if spins > SPINS:
+            _let_others_run()
+    return turn + 1
+
+
+@inner
+def share(team: Any, part: Any, count: Any) -> Any:
+    """Return the first and the end of a part of `count` things."""
+    size = team.shape[0] - 1
+    return count * part // size, count * (part + 1) // size
+
+
+@inner
+def product_by(team: Any, turn: Any, own: Any, out: Any, x: Any, w: Any, adds: Any) -> Any:
+    """Write x @ w to `out`, or add it, in a turn of which each part is some columns; return the next turn.
+
+    `out`, x and w are those of `products.product`.
+    """
+    part = taken(team, turn, own)
+    while part >= 0:
+        product(out, x, w, adds, *share(team, part, w[0][0]))
+        part = next_taken(team, turn, own)
+    return met(team, turn)
