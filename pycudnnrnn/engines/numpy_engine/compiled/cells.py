@@ -33,6 +33,9 @@ WORK_MIN: Final = 1 << 23
 MEETING: Final = 1 << 14
 """Multiplications that take as long as starting a thread, and as the meetings of a step. A thread's share is more."""
 
+POOL_MAX: Final = 256
+"""Threads in the pool; each starts when there is work for it."""
+
 NOTICE_S: Final = 2.0
 """Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
 has no handler for it."""
@@ -49,7 +52,7 @@ _compiling = types.SimpleNamespace(seconds=0.0)
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="pycudnnrnn")
+    return ThreadPoolExecutor(POOL_MAX, thread_name_prefix="pycudnnrnn")
 
 
 if hasattr(os, "register_at_fork"):  # other systems have no fork

@@ -58,18 +58,19 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     """Return the LLVM function that multiplies `rows` rows of x by a few panels. It is emitted once for a module.
 
     It writes the first `left` of their columns: all of them, or fewer at the end of a matrix, where the panels that
-    would follow `last` are `last` again.
+    would follow `last` are `last` again. While it multiplies by one line after the other, it fetches memory from
+    `ahead` on, `fetched` bytes for each, into the second cache.
     """
     number, itemsize = _NUMBERS[real], real.bitwidth // 8
     integer, flag = ir.IntType(64), ir.IntType(1)
     name = f"pycudnnrnn_tile_{rows}_{real}"
     if name in module.globals:
         return module.globals[name]
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 9, flag]), name)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[integer] * 11, flag]), name)
     function.linkage = "internal"
     function.attributes.add("noinline")  # one copy is quicker to compile, and long enough to be called
     builder: Any = ir.IRBuilder(function.append_basic_block())
-    x, x_row, x_next, w, last, depth, out, out_row, left, adds = function.args
+    x, x_row, x_next, w, last, ahead, fetched, depth, out, out_row, left, adds = function.args
 
     lanes, fused = VECTOR_NBYTES // itemsize, ("contract",)
     vector = ir.VectorType(number, lanes)
@@ -92,7 +93,11 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     sums = {cell: cgutils.alloca_once(builder, vector) for cell in cells}
     for total in sums.values():
         builder.store(ir.Constant(vector, None), total)
+    bits = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), bits, bits, bits])
+    fetch = cgutils.get_or_insert_function(module, kind, "llvm.prefetch.p0")
     with cgutils.for_range(builder, depth) as loop:
+        builder.call(fetch, [at(moved(ahead, loop.index, fetched), ir.IntType(8)), bits(0), bits(2), bits(1)])
         lines = [moved(panel, loop.index, integer(PANEL_NBYTES)) for panel in panels]
         others = [
             builder.load(
@@ -142,8 +147,8 @@ def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _tile(
-    _: Any, like: Any, rows: Any, x: Any, x_row: Any, x_next: Any, w: Any, last: Any, depth: Any, out: Any,
-    out_row: Any, left: Any, _adds: Any,
+    _: Any, like: Any, rows: Any, x: Any, x_row: Any, x_next: Any, w: Any, last: Any, ahead: Any, fetched: Any,
+    depth: Any, out: Any, out_row: Any, left: Any, _adds: Any,
 ) -> Any:  # fmt: skip
     """Call the tile of `rows` rows, at most TALL."""
 
@@ -159,7 +164,7 @@ def _tile(
                 builder.branch(end)
         builder.position_at_end(end)
 
-    integers = (types.intp for _ in (rows, x, x_row, x_next, w, last, depth, out, out_row, left))
+    integers = (types.intp for _ in (rows, x, x_row, x_next, w, last, ahead, fetched, depth, out, out_row, left))
     return types.void(like, *integers, types.boolean), emit
 
 
@@ -234,14 +239,17 @@ def product(out: Any, x: Any, w: Any, adds: Any, start: Any, stop: Any) -> None:
         size = min(n - top, BLOCK)
         tall = TALL if at_tile != TALL * at_row else -(-size // -(-size // TALL))  # rows of a tile, evenly if possible
         once = max(1, SUMS // (size * VECTORS))
+        nbytes = once * depth * PANEL_NBYTES
+        fetched = once * PANEL_NBYTES * tall // size  # each tile fetches its share of the next panels
         for p in range(start, stop, once):
             panel, first, row = panels + p * depth * PANEL_NBYTES, p * width, top
+            ahead = panel + nbytes
             left = min(columns - first, min(once, stop - p) * width)
             while row < top + size:
                 here, into = at + row // TALL * at_tile + row % TALL * at_row, to + row * to_row + first * itemsize
                 rows = min(tall, top + size - row)
-                _tile(like, rows, here, at_row, at_next, panel, last, depth, into, to_row, left, adds)
-                row += rows
+                _tile(like, rows, here, at_row, at_next, panel, last, ahead, fetched, depth, into, to_row, left, adds)
+                row, ahead = row + rows, ahead + fetched * depth
 
 
 @inner
