@@ -4,6 +4,7 @@ Where the environment names NumPy's kernels for the whole run, what compares the
 """
 
 import dataclasses
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -254,13 +255,14 @@ def test_a_thread_that_comes_late_or_leaves_early_changes_nothing(eager, monkeyp
 
 def test_an_error_in_a_thread_comes_out_after_the_others_have_ended(eager):
     eager(3)
-    ended = []
+    begun, ended = threading.Event(), []
 
     def fail():
+        begun.set()
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        compiled.at_once([lambda: None, fail, lambda: ended.append(1)])
+        compiled.at_once([lambda: begun.wait(60), fail, lambda: ended.append(1)])
     assert ended == [1]
 
 
