@@ -86,13 +86,15 @@ def keras_file(data: bytes, path: Path) -> None:
                 file[f"{key}/cell/vars/{k}"] = np.ones(shape, "f4")
         file.attrs["model_config"] = data.decode("ascii", "replace").replace("\0", " ")
     for layers in (None, ["one"], ["one", "two"], ["part", "two"], ["both", "one"], ["over"]):
-        with contextlib.suppress(ConvertError):
+        with contextlib.suppress(ConvertError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what is assumed is named
             convert.keras.to_canonical(convert.keras.read(path), layers=layers)
 
 
 def onnx_file(data: bytes, path: Path) -> None:
     path.write_bytes(data)
-    with contextlib.suppress(PycudnnrnnError):
+    with contextlib.suppress(PycudnnrnnError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what is assumed is named
         convert.onnx.to_canonical(_files.FILE_FORMATS[".onnx"].read(path, None).arrays)
 
 
