@@ -81,8 +81,9 @@ def rnn(
             traces, because cuDNN's states are seeded from the host, with `engines.cudnn.dropout.seed_at`; the states
             of the latest 16 positions are kept. None: use `dropout_states`. Default: None.
         dropout_states: the dropout states, from `dropout_states()` or from the previous call, which returns the
-            updated ones last. The masks are those of an op with this seed, forward by forward. A model with active
-            dropout needs this or `dropout_position`. None: use `dropout_position`. Default: None.
+            updated ones last. The masks are those of an op with this seed, forward by forward; but a batch without
+            steps leaves the states as they are. A model with active dropout needs this or `dropout_position`. None:
+            use `dropout_position`. Default: None.
         platform: where the traced function will run: "cpu", "cuda", or "host" for the NumPy engine on copies of the
             arrays. None: where the arrays are, or JAX's default device while JAX traces. Default: None.
 
@@ -145,6 +146,8 @@ def rnn(
         results = _on_cudnn(call, operands)
     else:
         results = run(call, operands)
+    if traced_lengths and "states" in results:  # a batch without steps leaves them, as one that is known while tracing
+        results["states"] = jnp.where(operands["lengths"].any(), results["states"], operands["states"])
     unchanged = () if dropout_states is None or "states" in results else (jnp.asarray(dropout_states),)
     return *results.values(), *unchanged
 

@@ -101,8 +101,13 @@ def test_each_element_of_a_vmap_moves_its_own_states_on():
 
 @pytest.mark.parametrize(
     ("options", "keywords"),
-    [({"dropout": 0.5}, {"is_training": False}), ({}, {}), ({"dropout": 0.5}, {"sequence_lengths": [0, 0, 0]})],
-    ids=["evaluation", "no dropout", "no step"],
+    [
+        ({"dropout": 0.5}, {"is_training": False}),
+        ({}, {}),
+        ({"dropout": 0.5}, {"sequence_lengths": [0, 0, 0]}),
+        ({"dropout": 0.5}, {"sequence_lengths": jnp.zeros(3, "int32")}),
+    ],
+    ids=["evaluation", "no dropout", "no step", "no step, traced"],
 )
 def test_where_nothing_drops_the_states_come_back_as_they_were(options, keywords):
     problem = problem_of(lengths=None, **options)
