@@ -480,7 +480,7 @@ def _packing(lengths: Any, T: int, B: int, device: Any, *, batch_first: bool) ->
     step, sequence = schedule.rows
     rows = torch.as_tensor(sequence * T + step if batch_first else step * B + sequence, device=device)
     order = torch.as_tensor(schedule.order[: np.count_nonzero(schedule.lengths)], device=device)
-    return rows, order, torch.as_tensor(schedule.batch_sizes, dtype=torch.int64)
+    return rows, order, torch.as_tensor(schedule.batch_sizes, dtype=torch.int64, device="cpu")
 
 
 def _is_alone(weight: Any) -> bool:

@@ -115,12 +115,12 @@ def test_an_empty_batch_is_taken(kind):
 def test_a_default_device_elsewhere_changes_nothing():
     _, mine = make_pair("LSTM", 3, 5, 2, dropout=0.5)
     x = torch.randn(4, 2, 3, dtype=torch.float64)
-    for data in (x, pack_padded_sequence(x, [1, 4], enforce_sorted=False)):
+    for data, lengths in ((x, None), (x, [1, 0]), (pack_padded_sequence(x, [1, 4], enforce_sorted=False), None)):
         torch.manual_seed(1)
-        expected = tensors(mine(data))
+        expected = tensors(mine(data, lengths=lengths))
         torch.manual_seed(1)
         with torch.device("meta"):
-            found = tensors(mine(data))
+            found = tensors(mine(data, lengths=lengths))
         assert all(map(torch.equal, found, expected))
 
 
