@@ -93,14 +93,15 @@ def suffix_of(path: Path) -> str:
     if path.suffix in FILE_FORMATS or not path.is_file():
         return path.suffix
     with Source(path) as source:
-        head = source.read(8)
+        head = source.read(9)
         source.seek(0)
         names = zipfile.ZipFile(source).namelist() if zipfile.is_zipfile(source) else []
     contents = {
         ".keras": "config.json" in names,
         ".npz": bool(names) and all(name.endswith(".npy") for name in names),
         ".pt": any(name.endswith("/data.pkl") for name in names) or head[:2] == b"\x80\x02",
-        ".h5": head == b"\x89HDF\r\n\x1a\n",
+        ".h5": head[:8] == b"\x89HDF\r\n\x1a\n",
+        ".safetensors": head[8:] == b"{",
     }
     return next((suffix for suffix, is_it in contents.items() if is_it), path.suffix)
 
@@ -138,7 +139,7 @@ def rnns_in_file(path: Path) -> tuple[str, int, list[tuple[str, str, int]]]:
         return "onnx", len(model.graph.node), rnns_in(model, "onnx")
     framework = FILE_FORMATS[suffix].framework
     arrays = FILE_FORMATS[suffix].read(path, None).arrays
-    return framework or "any", count_arrays(arrays), rnns_in(arrays, framework)
+    return framework or "no framework recorded", count_arrays(arrays), rnns_in(arrays, framework)
 
 
 def count_arrays(arrays: Any) -> int:

@@ -90,8 +90,8 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
     out = console()
     out.say(f"{file}: {framework}")
     _say_rnns(out, rnns)
-    what = "nodes" if framework == "onnx" else "arrays"
-    out.say(f"{len(rnns)} RNNs, {others} other {what}")
+    what = "node" if framework == "onnx" else "array"
+    out.say(f"{_count(len(rnns), 'RNN')}, {_count(others, f'other {what}')}")
     return True
 
 
@@ -148,6 +148,10 @@ def _items(about: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
             spec = RNNSpec.from_json(items[name]["spec"])
             items[name] |= {"spec": json.loads(spec.to_json()), "python": repr(spec)}
     return items
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _number(value: float | None) -> str:

@@ -103,7 +103,10 @@ def test_each_rnn_is_listed_with_the_options_that_choose_it(run, name, tmp_path)
         code, _, err = run("convert", name, "x.safetensors", "--to", "pytorch", "--force", *option.split())
         assert (code, err) == (0, "") or text.removeprefix("not read: ") in err, "it is to be pasted"
     if others is not None:
-        assert (report["others"], f"{len(rnns)} RNNs, {others} other arrays" in out) == (others, True)
+        assert (report["others"], f"{len(rnns)} RNN{'s' * (len(rnns) != 1)}, {others} other array" in out) == (
+            others,
+            True,
+        )
 
 
 def test_of_a_checkpoint_whose_data_are_lost_the_index_is_listed(run, tmp_path):
@@ -113,7 +116,7 @@ def test_of_a_checkpoint_whose_data_are_lost_the_index_is_listed(run, tmp_path):
         code, out, err = run("inspect", given)
         assert (code, err, "m" in out.splitlines()[0], "tensorflow, the index alone" in out) == (0, "", True, True)
         assert f"  -s prefix=net/: {TENSORFLOWS['-s prefix=net/']}\n" in out
-        assert "2 RNNs, 1 other arrays" in out
+        assert "2 RNNs, 1 other array\n" in out
     (tmp_path / "m.index").write_bytes(b"damaged")
     assert run("inspect", "m")[0] == 1
 

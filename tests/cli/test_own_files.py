@@ -31,11 +31,14 @@ def found_in(path):
     return {name: tensor.numpy() for name, tensor in torch.load(path, weights_only=True).items()}
 
 
-@pytest.mark.parametrize("what", LAYERS)
-def test_a_savers_file_of_one_model_converts_without_an_option(run, tmp_path, what):
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [*((what, "own.safetensors") for what in LAYERS), ("projection", "own"), ("projection", "own.ckpt")],
+)
+def test_a_savers_file_of_one_model_converts_without_an_option(run, tmp_path, what, name):
     layer = LAYERS[what]()
-    Saver({"a": layer, "step": np.array(3)}).save(tmp_path / "own.safetensors")
-    code, out, err = run("convert", "own.safetensors", "own.pt", "--json")
+    Saver({"a": layer, "step": np.array(3)}).save(tmp_path / name)
+    code, out, err = run("convert", name, "own.pt", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
     equal_dicts(found_in(tmp_path / "own.pt"), written_of(layer))
