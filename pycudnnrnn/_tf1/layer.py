@@ -343,7 +343,10 @@ class TF1Layer:
         """
         variables = self.weights
         if len(weights) != len(variables):
-            raise ArgumentError("weights", f"{len(variables)} arrays", f"{len(weights)} arrays")
+            why = "" if self.built else ": it is not built; call it once, or build(input_shape)"
+            raise ArgumentError(
+                "weights", f"a list of {len(variables)}, one for each variable{why}", f"{len(weights)} arrays"
+            )
         pairs = enumerate(zip(variables, weights, strict=True))
         _assignment.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 

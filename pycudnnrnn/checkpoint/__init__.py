@@ -114,6 +114,8 @@ class Saver:
             expected = "a mapping, or a sequence of things that have names, such as [layer]"
             raise ArgumentTypeError("items", expected, type(items))
         named = items if isinstance(items, Mapping) else _own_names(items)
+        if not named:
+            raise ArgumentError("items", "at least one thing to save (a layer has variables once it is built)", "none")
         for key in named:
             if not _file.is_utf8(check_text("items", key)):
                 raise ArgumentError("items", "keys that UTF-8 has", shorten(key))

@@ -166,6 +166,7 @@ def opened(path: Path, *, foreign: bool = False) -> Iterator[OpenFile]:
                     )
                 yield open_file
         except safetensors.SafetensorError as error:
+            how = "it lists TensorFlow's checkpoints: name its folder" if path.name == "checkpoint" else how
             raise Refusal("format", f"not a safetensors file, or a damaged one ({error}); {how}") from error
 
 

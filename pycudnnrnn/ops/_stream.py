@@ -155,7 +155,7 @@ class Stream:
         self._start, self._running = self._initial, None
 
     def __repr__(self) -> str:
-        return f"<Stream of a {self._what}; {shapes(self, ('states',)) or 'states zeros'}>"
+        return f"<Stream of {self._what}; {shapes(self, ('states',)) or 'states zeros'}>"
 
 
 def _piece(running: _Running, native: Any) -> _Piece:

@@ -8,13 +8,15 @@ Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2, 1.4, 1
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy.typing as npt
 
 from pycudnnrnn import _assignment
-from pycudnnrnn._checks import check_text
+from pycudnnrnn._checks import check_text, with_hints
 from pycudnnrnn._tf1.tensors import from_tf, look_up, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import host_of, value_of
 from pycudnnrnn.canonical import to_canonical
@@ -99,6 +101,9 @@ class Saveable:
             ArgumentError: a wrong number of tensors, a missing one, a wrong shape, or a buffer that cannot be written
                 to. The buffer is unchanged then.
         """
+        if isinstance(restored_tensors, (str, os.PathLike)):
+            expected = "a list of arrays or a mapping to arrays; Saver.restore(path) reads a file"
+            raise ArgumentTypeError("restored_tensors", expected, type(restored_tensors))
         self.restoring(restored_tensors)()
         return value_of(self._opaque)
 
@@ -160,6 +165,7 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     _mode: ClassVar[RNNMode]
 
+    @with_hints
     def __init__(
         self,
         opaque_params: Any,
@@ -553,7 +559,9 @@ class RNNParamsSaveable(Saveable):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         with_op = "cudnn_rnn" in keywords or isinstance(arguments[0] if arguments else None, CudnnRNN)
-        (self._setup_with_op if with_op else self._setup)(*arguments, **keywords)
+        setup = self._setup_with_op if with_op else self._setup
+        inspect.signature(setup).bind(*arguments, **keywords)  # its error names no private method
+        setup(*arguments, **keywords)
 
     def _setup_with_op(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _assignment, ops
-from pycudnnrnn._checks import check_word
+from pycudnnrnn._checks import check_word, with_hints
 from pycudnnrnn._tf1.tensors import TensorKind, from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import host_of, value_of
 from pycudnnrnn.engines import engine_for
@@ -62,6 +62,7 @@ class CudnnParamsFormatConverter:
 
     _mode: ClassVar[RNNMode | None] = None
 
+    @with_hints
     def __init__(
         self,
         num_layers: int,
@@ -100,6 +101,9 @@ class CudnnParamsFormatConverter:
     def spec(self) -> RNNSpec:
         """The description of the RNN."""
         return self._spec
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._spec!r})"
 
     def opaque_to_tf_canonical(self, opaque: Any) -> tuple[list[Array], ...]:
         """Split a buffer into TF's tensors, in lists.

@@ -78,6 +78,8 @@ def test_both_formats_are_in_one_list_and_old_ones_are_deleted_with_all_their_fi
     assert checkpoint.latest_checkpoint(folder) is None
     with pytest.raises(CheckpointError, match="no file 'checkpoint' that names a checkpoint"):
         saver.restore(folder)
+    with pytest.raises(CheckpointError, match="it lists TensorFlow's checkpoints: name its folder"):
+        saver.restore(folder / "checkpoint")
 
 
 @pytest.mark.parametrize(("first", "second"), [FORMATS, FORMATS[::-1]])
@@ -327,10 +329,11 @@ def saveable_of(layer, scope):
 OP, LAYER = ops.CudnnLSTM(2, 8, 4), built(CudnnGRU)
 PARAMS = OP.init_params(seed=1)
 MANY = {
-    "a fraction of a step": (lambda path: Saver({}).save(path, 1.5), "global_step"),
-    "a negative step": (lambda path: Saver({}).save(path, -1), "global_step"),
-    "a format": (lambda path: Saver({}).save(path, format="hdf5"), "format"),
-    "a number of checkpoints": (lambda _: Saver({}, max_to_keep=-1), "max_to_keep"),
+    "a fraction of a step": (lambda path: Saver({"a": np.zeros(1)}).save(path, 1.5), "global_step"),
+    "a negative step": (lambda path: Saver({"a": np.zeros(1)}).save(path, -1), "global_step"),
+    "a format": (lambda path: Saver({"a": np.zeros(1)}).save(path, format="hdf5"), "format"),
+    "a number of checkpoints": (lambda _: Saver({"a": np.zeros(1)}, max_to_keep=-1), "max_to_keep"),
+    "nothing": (lambda path: Saver(CudnnGRU(1, 3).variables).save(path), "items: none, .*once it is built"),
     "one tensor twice": (
         lambda path: Saver({"m": built(), "": saveable_of(built(), "m")}).save(path), "items.*twice"),
     "a number": (lambda _: Saver({"step": 3}), r"items\['step'\].*a layer, a saveable, a variable or an array"),

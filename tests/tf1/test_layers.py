@@ -176,7 +176,7 @@ def test_a_stream_is_the_ops_with_a_tuple_of_states():
     layer, x = built(dropout=0.5), batch(7, 3, 5)
     start = batch(2, 3, 3, seed=0), batch(2, 3, 3, seed=1)
     expected, states = layer(x, start, training=False)
-    assert repr(layer.stream()) == "<Stream of a CudnnLSTM; states zeros>"
+    assert repr(layer.stream()) == "<Stream of CudnnLSTM; states zeros>"
     stream = layer.stream(start)
     assert np.allclose(np.concatenate([stream(x[:3]), stream(x[3:])]), expected, atol=1e-14)
     assert all(np.allclose(a, b, atol=1e-14) for a, b in zip(stream.states, states, strict=True))

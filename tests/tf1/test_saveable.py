@@ -1,6 +1,7 @@
 """Saveables and converters: TF's names and shapes to the letter, every bit back, and nothing of others in a mapping."""
 
 import functools
+import re
 import types
 
 import numpy as np
@@ -246,6 +247,7 @@ def test_a_restore_that_fails_has_written_nothing():
         (tensors | {kernel: tensors[kernel].T}, "kernel shape"),
         (list(tensors.values())[:4], "4 tensors, expecting 10 tensors"),  # TF's alone, which have no projection
         ({}, "among the names"),
+        ("model.ckpt-7", r"Saver\.restore\(path\) reads a file"),
         ({"m/opaque_kernel": before}, "restore_opaque reads one"),
     ):
         with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
@@ -269,6 +271,14 @@ def test_saveables_refuse_what_they_cannot_hold_and_take_a_variable_scope():
     assert (made.prefix, made.name, made.op.name) == ("", "cudnn_rnn_saveable", "cudnn_rnn_saveable")
     scope = types.SimpleNamespace(name="model/rnn")  # as TF's VariableScope has one
     assert package.CudnnGRUSaveable(params, 1, 3, 5, scope=scope).prefix == "model/rnn/"
+    assert repr(made.format_converter) == "CudnnParamsFormatConverterGRU(RNNSpec('gru', 1, 3, 5))"
+
+
+@pytest.mark.parametrize("kind", [package.CudnnGRUSaveable, package.CudnnParamsFormatConverterGRU, RNNParamsSaveable])
+def test_a_call_without_arguments_names_no_other_class_and_no_private_method(kind):
+    with pytest.raises(TypeError, match="missing") as error:
+        kind()
+    assert not re.search(rf"_setup|(?<!{kind.__name__}\.)__init__", str(error.value))
 
 
 # --- converters -------------------------------------------------------------------------------------------------------

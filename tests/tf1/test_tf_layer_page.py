@@ -134,6 +134,8 @@ def test_a_config_makes_an_equal_layer_without_weights():
 def test_weights_come_out_and_go_in_as_numpy_arrays_all_or_none():
     made, twin = built(), built()
     (value,) = made.get_weights()
+    with pytest.raises(ValueError, match="it is not built; call it once"):
+        type(made)(1, 3).set_weights([value])
     value += 1
     assert not np.array_equal(value, made.params)
     twin.set_weights([value])
