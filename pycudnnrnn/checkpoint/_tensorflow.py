@@ -152,6 +152,8 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -
         cell, name = cell_scope(item.spec, 0).rstrip("/"), item.prefix.rstrip("/") or item.own_scope
         if len(left) != 1 or name not in {"", f"cudnn_{item.spec.mode}"}:  # TF's default name
             which = "none is under that name: give its scope as key" if left else "none of these is one"
+            if any(name.endswith("opaque_kernel") for name in bundle.entries) and not left:
+                which = "a saveable's restore_opaque reads a raw buffer"
             raise Refusal("mismatch", f"{key!r} needs a {cell}; {which}; {_there(bundle, models)}")
         guesses.append(f"nothing names {key!r}, which takes the only {cell} that is left: {left[0].rstrip('/')!r}")
         scopes[key] = left[0]

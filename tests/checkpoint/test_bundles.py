@@ -96,6 +96,8 @@ def test_what_has_a_name_takes_nobody_elses_weights(tmp_path):
     assert "none is under that name" in refused({"encoder": built()}, written(tmp_path, variables("x/")))
     dense = written(tmp_path, {"dense/kernel": np.zeros(2)})
     assert "none of these is one; the file has no RNN, but 'dense/kernel'" in refused({"m": built()}, dense)
+    raw = written(tmp_path, {"m/opaque_kernel": np.zeros(2)})
+    assert "a saveable's restore_opaque reads a raw buffer; the file has no RNN" in refused({"m": built()}, raw)
 
 
 def test_two_things_never_read_the_same_variables(tmp_path):

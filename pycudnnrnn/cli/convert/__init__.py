@@ -83,8 +83,8 @@ def convert(
 ) -> None:  # fmt: skip
     """Convert RNN weights from one framework's file to another's.
 
-    Formats: .pt (a state dict of tensors, no code; as SRC under any name), .safetensors, .weights.h5 (Keras) and .onnx.
-    SRC may also be a .h5 or .keras file of a whole model, or a .npz of any framework's arrays. Name a TensorFlow
+    Formats: .pt (a state dict of tensors, no code) and .safetensors, as SRC under any name; .weights.h5 (Keras) and
+    .onnx. SRC may also be a .h5 or .keras file of a whole model, or a .npz of any framework's arrays. Name a TensorFlow
     checkpoint by its .index file; as SRC, its prefix or its folder works, too.
 
     Only the RNN is converted: a Dense layer or an embedding beside it stays behind.
