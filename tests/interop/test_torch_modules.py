@@ -148,6 +148,11 @@ def test_autocast_runs_in_its_dtype_and_gives_gradients_in_the_weights(kind):
         y.float().square().sum().backward()
         assert all(gradient.dtype == torch.float32 for gradient in gradients(mine).values())
         assert torch.allclose(y.float(), theirs(x)[0], atol=0.05)
+        with torch.autocast("cpu", dtype):
+            ragged, *ends = tensors(mine(x, states if mine.mode == "LSTM" else states[0], lengths=[0, 4]))
+        assert {tensor.dtype for tensor in (ragged, *ends)} == {dtype}
+        assert torch.allclose(ragged[:, 1], y[:, 1], atol=0.05)
+        assert not any(tensor[:, 0].any() for tensor in (ragged, *ends))
     with torch.autocast("cpu"):
         with pytest.raises(ArgumentError, match=r"Invalid input dtype: torch\.int64"):
             mine(x.long())
