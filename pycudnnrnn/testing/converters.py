@@ -115,6 +115,7 @@ class ConverterTests:
             expected = reference.forward(spec, weights, biases, problem.x, problem.hx, problem.cx)
             mine = self.to_mine(spec, weights, biases)
             results = self.run_mine(spec, mine, problem.x, problem.hx, problem.cx)
+            assert len(results) in {3, 2 + spec.has_cell_state}, f"run_mine has returned {len(results)} results"
             for name, one, other in zip(("output", "output_h", "output_c"), results, expected, strict=False):
                 if one is not None:
                     assert one.shape == other.shape, f"{name} has the shape {one.shape}, not {other.shape}"

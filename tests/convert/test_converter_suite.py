@@ -186,6 +186,13 @@ class RunsOtherNumbers(TestPytorch):
         return y + 1e-9, *states
 
 
+class RunsWithoutResults(Plain):
+    """Nothing would be compared."""
+
+    def run_mine(self, *_):
+        return ()
+
+
 FAULTS = {
     SortsLayersAsText: "test_a_deep_model_comes_back_in_order",
     SwapsTheLastTwo: "test_it_comes_back_bit_for_bit",
@@ -196,6 +203,7 @@ FAULTS = {
     ReadsPadding: "test_views_of_another_layout_with_padding_come_back",
     ReadsTheBufferInOneGo: "test_views_of_another_layout_with_padding_come_back",
     RunsOtherNumbers: "test_numbers_are_those_of_the_reference",
+    RunsWithoutResults: "test_numbers_are_those_of_the_reference",
 }
 
 
