@@ -15,14 +15,7 @@ from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
 from pycudnnrnn.layout.tables import html, plain_text
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
-__all__ = [
-    "REGIONS_MAX",
-    "ParamLayout",
-    "Region",
-    "arithmetic_layout",
-    "canonical_shapes",
-    "differences",
-]
+__all__ = ["REGIONS_MAX", "ParamLayout", "Region", "arithmetic_layout", "canonical_shapes", "differences"]
 __dir__ = __all__.copy
 
 RegionKind = Literal["weight", "bias"]
@@ -314,6 +307,8 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
         spec: the RNN to lay out.
 
     Raises:
+        ArgumentError: more than 2**63 - 1 elements.
+        ArgumentTypeError: something other than an `RNNSpec`.
         LayoutError: more than 262,144 regions.
 
     Example:
@@ -323,6 +318,8 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
 
     Source: jax.experimental.rnn and MXNet's fused RNN op rely on this order for cuDNN.
     """
+    if not isinstance(spec, RNNSpec):
+        raise ArgumentTypeError("spec", "an RNNSpec (of an op, op.spec)", type(spec))
     count = spec.num_layers * sum(1 for _ in canonical_shapes(spec.replace(num_layers=1)))
     if count > REGIONS_MAX:
         raise LayoutError(f"{spec.num_layers} layers have {count} regions, and a layout has at most {REGIONS_MAX}")

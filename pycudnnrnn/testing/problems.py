@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
+from pycudnnrnn._checks import check_int
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.spec import RNNSpec
+from pycudnnrnn.errors import ArgumentTypeError
+from pycudnnrnn.schedule import check_lengths
+from pycudnnrnn.spec import INT32_MAX, SEED_MAX, RNNSpec
 
 Array = npt.NDArray[Any]
-
 
 DATA: Final = ("x", "hx", "cx", "dy", "dhy", "dcy")
 """The arrays of a problem, except params."""
@@ -164,6 +166,9 @@ def make_problem(
     Returns:
         The arrays of the call, and upstream gradients for its backward pass.
 
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument that is not of its range or type.
+
     Example:
         >>> from pycudnnrnn import ops, testing
         >>> op = ops.CudnnLSTM(1, num_units=3, input_size=2)
@@ -171,7 +176,12 @@ def make_problem(
         >>> problem.forward().output.shape
         (5, 2, 3)
     """
-    rng = np.random.default_rng(seed)
+    if not isinstance(op, ops.CudnnRNN):
+        raise ArgumentTypeError("op", "an op, such as ops.from_spec(spec)", type(op))
+    T, B = check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX)
+    check_lengths(lengths, T, B, "lengths")
+    lengths = None if lengths is None else [*map(int, lengths)]
+    rng = np.random.default_rng(check_int("seed", seed, 0, SEED_MAX))
     spec = op.spec
     pool = None if values is None else np.array(values, np.float64)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from typing import Any, Final
 
 from pycudnnrnn import ops
 from pycudnnrnn import spec as words
-from pycudnnrnn._checks import check_bool, check_int, needs, shorten
+from pycudnnrnn._checks import check_bool, check_int, check_word, needs, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.spec import INT32_MAX, Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
@@ -74,8 +74,8 @@ def specs(
         A strategy for `RNNSpec`.
 
     Raises:
-        ArgumentError: an unknown word, an empty list, limits that exclude each other, or words that none of the
-            algorithms supports.
+        ArgumentError: an unknown word, an empty list, limits that exclude each other, or words that no RNN has
+            together.
         ArgumentTypeError: an argument of the wrong type, such as one word for a list of words.
 
     Example:
@@ -90,20 +90,18 @@ def specs(
     layers = _limits("layers", min_layers, max_layers)
     units = _limits("units", min_units, max_units, 2 if projection else 1)
     fields = (
-        ("algo", _listed("algorithms", algorithms)),
-        ("mode", _listed("modes", modes, RNNMode)),
-        ("dtype", _listed("dtypes", dtypes, (DType.FLOAT64, DType.FLOAT32))),
-        ("math_type", _listed("math_types", math_types)),
-        ("compute_dtype", _listed("compute_dtypes", compute_dtypes)),
-        ("bias_mode", _listed("bias_modes", bias_modes, words.BiasMode)),
-        ("input_mode", _listed("input_modes", input_modes, InputMode)),
-        ("direction", _listed("directions", directions, Direction)),
+        ("algo", _words("algorithms", algorithms, words.Algorithm, (words.Algorithm.STANDARD,))),
+        ("mode", _words("modes", modes, RNNMode, tuple(RNNMode))),
+        ("dtype", _words("dtypes", dtypes, DType, (DType.FLOAT64, DType.FLOAT32))),
+        ("math_type", _words("math_types", math_types, words.MathType, (None,))),
+        ("compute_dtype", _words("compute_dtypes", compute_dtypes, DType, (None,))),
+        ("bias_mode", _words("bias_modes", bias_modes, words.BiasMode, tuple(words.BiasMode))),
+        ("input_mode", _words("input_modes", input_modes, InputMode, tuple(InputMode))),
+        ("direction", _words("directions", directions, Direction, tuple(Direction))),
         ("num_proj", _with_and_without("projection", projection, 1) if units[1] > 1 else (None,)),
         ("cell_clip", _with_and_without("clip", clip, 1.0)),
     )
     valid = _valid(fields)
-    if not valid:
-        raise ArgumentError("algorithms", "one that goes with the other words", [*map(str, algorithms)])
 
     @st.composite
     def drawn(draw: Callable[[Any], Any]) -> RNNSpec:
@@ -115,7 +113,7 @@ def specs(
             kinds = [kind for kind in kinds if kind[name] == values[index % len(values)]]
         kind = dict(kinds[0])
         num_units = draw(st.integers(max(units[0], 2 if kind["num_proj"] else 1), units[1]))
-        width = draw(st.integers(1, units[1] + 2))
+        width = draw(st.integers(1, min(units[1] + 2, INT32_MAX)))
         if kind["num_proj"]:
             kind["num_proj"] = draw(st.integers(1, num_units - 1))
         if kind["cell_clip"]:
@@ -130,14 +128,17 @@ def specs(
     return drawn()
 
 
-def _listed(name: str, values: Any, every: Iterable[Any] = ()) -> tuple[Any, ...]:
-    """Return a list of words as a tuple; all words for None."""
-    values = tuple(every) if values is None and every else values
+def _words(name: str, values: Any, enum: type[StrEnum], usual: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a list of words as members of their enum; `usual` for None. None is also a word where it is usual."""
+    if values is None:
+        return usual
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ArgumentTypeError(name, "a list of words", shorten(values))
-    if not (listed := tuple(values)):
+    parse: Callable[[str, Any], Any] = parse_dtype if enum is DType else functools.partial(check_word, enum)
+    members = tuple(None if word is None and None in usual else parse(name, word) for word in values)
+    if not members:
         raise ArgumentError(name, "at least one word", shorten(values))
-    return listed
+    return members
 
 
 def _with_and_without(name: str, chosen: bool | None, value: float) -> tuple[float | None, ...]:
@@ -154,19 +155,18 @@ def _limits(name: str, low: int, high: int, least: int = 1) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _valid(fields: Fields) -> list[dict[str, Any]]:
-    """List the combinations that `RNNSpec` accepts."""
-    for name, values in fields:
-        for value in values:  # an unknown word raises an error here; below it would be ignored
-            if name == "compute_dtype" and value is not None:
-                parse_dtype(name, value)  # which of them a spec can have depends on its dtype
-            else:
-                RNNSpec(**SMALL | {name: value})
-    valid = []
-    for each in itertools.product(*(values for _, values in fields)):
-        kind = dict(zip((name for name, _ in fields), each, strict=True))
-        with contextlib.suppress(ArgumentError):
+    """List the combinations that `RNNSpec` accepts. Without one, raise what it says about the first."""
+    names, values = zip(*fields, strict=True)
+    valid, refusals = [], []
+    for members in itertools.product(*values):
+        kind = dict(zip(names, members, strict=True))
+        try:
             RNNSpec(**SMALL | kind)
             valid.append(kind)
+        except ArgumentError as error:
+            refusals.append(error)
+    if not valid:
+        raise refusals[0]
     return valid
 
 
@@ -193,9 +193,8 @@ def sequence_lengths(T: int, B: int, *, least: int = 0) -> st.SearchStrategy[lis
         ...     assert lengths is None or max(lengths) <= 6
         >>> test_lengths()
     """
-    check_int("T", T, 0, INT32_MAX)
-    check_int("B", B, 0, INT32_MAX)
-    check_int("least", least, 0, T)
+    T, B = check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX)
+    least = check_int("least", least, 0, T)
     often = sorted({n for n in (least, 1, T) if least <= n <= T})
     length = st.sampled_from(often) | st.integers(least, T)
     return st.none() | st.lists(length, min_size=B, max_size=B)
@@ -289,9 +288,9 @@ def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.
     @st.composite
     def drawn(draw: Callable[[Any], Any]) -> ParamLayout:
         regions = list(arithmetic_layout(draw(kinds)).regions)
+        padded = draw(st.booleans())  # first: two regions that change places are then simpler than a gap
         order = draw(st.permutations([place for place, region in enumerate(regions) if region.size]))
         # Gaps are drawn even without an effect: Hypothesis looks longer where there are more possibilities.
-        padded = draw(st.booleans())
         end = padded * draw(gap)
         for place in order:
             regions[place] = dataclasses.replace(regions[place], offset=end)

@@ -18,7 +18,16 @@ from pycudnnrnn import ParamLayout, Region, RNNSpec, ops
 from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout import arithmetic_layout, differences
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
-from pycudnnrnn.testing import LayoutEngine, converters, goldens, layout_engine, reference, strategies, use_engine
+from pycudnnrnn.testing import (
+    LayoutEngine,
+    converters,
+    goldens,
+    layout_engine,
+    make_problem,
+    reference,
+    strategies,
+    use_engine,
+)
 from pycudnnrnn.testing import problems as problems_module
 from pycudnnrnn.testing.strategies import layouts, problems, sequence_lengths, specs
 
@@ -26,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 STEADY = settings(derandomize=True, database=None, max_examples=200, phases=(Phase.generate, Phase.shrink))
 FIELDS = ("algo", "mode", "dtype", "bias_mode", "input_mode", "direction", "math_type")
 LSTM = RNNSpec("lstm", 1, 2, 2, dtype="float64", num_proj=1)
+CALL = {"op": ops.from_spec(LSTM), "T": 3, "B": 2, "lengths": None, "seed": 0}
 
 
 def drawn(strategy):
@@ -75,6 +85,12 @@ def test_what_is_turned_off_is_not_drawn():
     assert drawn(specs(max_units=1))["num_proj"] == {False}
 
 
+def test_numpys_integers_and_the_largest_sizes_are_limits_like_others():
+    assert find(sequence_lengths(np.int64(3), np.int32(2), least=np.int8(3)), bool) == [3, 3]
+    assert find(problems(LSTM, max_time=np.int64(2), max_batch=np.int32(2)), lambda problem: True).x.shape == (1, 1, 2)
+    assert max(drawn(specs(min_units=2**31 - 1, max_units=2**31 - 1))["units"]) == 2**31 - 1
+
+
 def test_specs_shrink_to_the_smallest_that_will_do():
     smallest = RNNSpec("lstm", 1, 1, 1, dtype="float64", bias_mode="none")
     wanted = {
@@ -90,14 +106,23 @@ def test_specs_shrink_to_the_smallest_that_will_do():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"algorithms": ["persist_static"], "dtypes": ["float64"]}, "Invalid algorithms: .*'persist_static'"),
-        ({"algorithms": ["persist"]}, "Invalid algo: 'persist', expecting 'standard'"),
-        ({"modes": ["gru", "lstmp"]}, "Invalid mode: 'lstmp'"),
-        ({"bias_modes": ["double", "triple"]}, "Invalid bias_mode: 'triple'"),
-        ({"directions": ["left"]}, "Invalid direction: 'left'"),
-        ({"math_types": ["fast"]}, "Invalid math_type: 'fast'"),
-        ({"compute_dtypes": ["float8"]}, "Invalid compute_dtype: 'float8'"),
-        ({"compute_dtypes": ["float16"], "dtypes": ["float32"]}, "Invalid algorithms: .*'standard'"),
+        (
+            {"algorithms": ["persist_static"], "dtypes": ["float64"]},
+            "Invalid algo: 'persist_static'",
+        ),
+        ({"algorithms": ["persist"]}, "Invalid algorithms: 'persist', expecting 'standard'"),
+        ({"modes": ["gru", "lstmp"]}, "Invalid modes: 'lstmp'"),
+        ({"bias_modes": ["double", "triple"]}, "Invalid bias_modes: 'triple'"),
+        ({"directions": ["left"]}, "Invalid directions: 'left'"),
+        ({"math_types": ["fast"]}, "Invalid math_types: 'fast'"),
+        ({"compute_dtypes": ["float8"]}, "Invalid compute_dtypes: 'float8'"),
+        (
+            {"compute_dtypes": ["float16"], "dtypes": ["float32"]},
+            "Invalid compute_dtype: 'float16'",
+        ),
+        ({"modes": ["gru"], "projection": True}, "Invalid num_proj: 1, expecting None for mode 'gru'"),
+        ({"modes": ["gru", ["lstm"]]}, r"Invalid modes: \['lstm'\], expecting 'lstm'"),
+        ({"modes": ["gru", None]}, "Invalid modes: None, expecting 'lstm'"),
         ({"modes": "lstm"}, "Invalid modes: 'lstm', expecting a list of words"),
         ({"modes": []}, "Invalid modes: .*, expecting at least one word"),
         ({"dtypes": np.float32}, "Invalid dtypes: .*, expecting a list of words"),
@@ -125,6 +150,12 @@ def test_what_no_spec_can_have_is_named_at_the_call(words, message):
         (problems, {"elements": [0.0, 1.0]}, "Invalid elements: .*, expecting a strategy"),
         (layouts, {"spec": None}, "Invalid spec: None, expecting an RNNSpec or a strategy for one"),
         (layouts, {"spec": LSTM, "max_gap": -1}, "Invalid max_gap: -1, expecting an integer from 0"),
+        (arithmetic_layout, {"spec": ops.from_spec(LSTM)}, "Invalid spec: .*CudnnLSTM.*, expecting an RNNSpec"),
+        (make_problem, CALL | {"op": LSTM}, "Invalid op: .*RNNSpec.*, expecting an op"),
+        (make_problem, CALL | {"T": -1}, "Invalid T: -1, expecting an integer from 0"),
+        (make_problem, CALL | {"B": 2.5}, "Invalid B: 2.5, expecting an integer"),
+        (make_problem, CALL | {"lengths": [1, 4]}, r"Invalid lengths\[1\]: 4, expecting a length from 0 to T=3"),
+        (make_problem, CALL | {"seed": None}, "Invalid seed: None, expecting an integer"),
         (LayoutEngine, {"layout": 3}, "Invalid layout: .*, expecting a ParamLayout"),
         (lambda engine: use_engine(engine).__enter__(), {"engine": LayoutEngine}, "Invalid engine: .*LayoutEngine"),
         (lambda engine: use_engine(engine).__enter__(), {"engine": None}, "Invalid engine: None, expecting an engine"),
@@ -217,6 +248,15 @@ def test_layouts_shrink_to_two_regions_that_have_changed_places_or_to_one_gap(sa
         assert smallest.size == predicted.size + 1
 
 
+def test_a_fault_that_gaps_show_too_shrinks_to_two_regions_that_have_changed_places():
+    """A reader with its own offset of the first bias: a gap at the start moves all regions, and shows nobody which."""
+    predicted = arithmetic_layout(LSTM)
+    smallest = find(layouts(LSTM), lambda layout: layout.biases[0] != predicted.biases[0], settings=STEADY)
+    order = [region.key for region in sorted(smallest.regions, key=lambda region: region.offset)]
+    moved = [key for key, region in zip(order, predicted.regions, strict=True) if key != region.key]
+    assert (smallest.size, len(moved)) == (predicted.size, 2)
+
+
 def test_code_that_compares_sizes_and_then_assumes_the_order_is_found():
     """The mutant that a padded layout cannot find: its size check refuses all of these."""
 
@@ -269,7 +309,7 @@ def printed(*strategies_, test):
 
 
 NAMES = {
-    "RNNSpec": RNNSpec, "ops": ops, "make_problem": strategies.make_problem, "ParamLayout": ParamLayout,
+    "RNNSpec": RNNSpec, "ops": ops, "make_problem": make_problem, "ParamLayout": ParamLayout,
     "Region": Region,
 }  # fmt: skip
 
@@ -311,7 +351,7 @@ def test_a_failing_layout_prints_what_can_be_pasted():
 
 def test_problems_compare_by_value_and_hash_alike():
     op = ops.from_spec(LSTM)
-    one, other = (strategies.make_problem(ops.from_spec(LSTM), 3, 2, [3, 1], seed=1) for _ in range(2))
+    one, other = (make_problem(ops.from_spec(LSTM), 3, 2, [3, 1], seed=1) for _ in range(2))
     assert (one, hash(one)) == (other, hash(other))
     nan = dataclasses.replace(one, x=np.full_like(one.x, np.nan))
     assert nan == dataclasses.replace(nan, x=nan.x.copy())
@@ -332,7 +372,7 @@ def test_problems_compare_by_value_and_hash_alike():
 def test_a_problem_of_drawn_elements_has_no_other_numbers_and_shrinks_to_zeros():
     values = [0.0, -0.0, 1e300, float("nan"), -99.0]
     op = ops.CudnnLSTM(2, 3, 2, num_proj=2, dtype="float32")
-    problem = strategies.make_problem(op, 4, 3, None, seed=2, values=values)
+    problem = make_problem(op, 4, 3, None, seed=2, values=values)
     arrays = [problem.params, problem.x, problem.hx, problem.cx, problem.dy, problem.dhy, problem.dcy]
     assert all(array.dtype == np.float32 for array in arrays)
     with np.errstate(over="ignore"):
@@ -343,8 +383,15 @@ def test_a_problem_of_drawn_elements_has_no_other_numbers_and_shrinks_to_zeros()
     assert eval(repr(problem), NAMES) == problem
 
 
+def test_lengths_of_any_integers_print_as_a_list_that_can_be_pasted():
+    expected = make_problem(**CALL | {"lengths": [3, 1]})
+    for lengths in ((3, 1), np.array([3, 1]), [np.int64(3), 1]):
+        problem = make_problem(**CALL | {"lengths": lengths})
+        assert (problem, repr(problem)) == (expected, repr(expected)) == (eval(repr(problem), NAMES), repr(expected))
+
+
 def test_a_problem_moves_to_a_device_params_through_its_layout():
-    problem = strategies.make_problem(ops.from_spec(LSTM), 3, 2, None, seed=1)
+    problem = make_problem(ops.from_spec(LSTM), 3, 2, None, seed=1)
     with use_engine(LayoutEngine(ParamLayout(999, arithmetic_layout(LSTM).regions))):
         moved = dataclasses.replace(problem, params=problem.op.init_params(seed=1)).to("cpu")
         assert moved.params.size == 999
@@ -357,7 +404,7 @@ def test_a_problem_moves_to_a_device_params_through_its_layout():
 
 def test_the_reference_takes_none_where_a_problem_has_none():
     op = ops.CudnnGRU(1, 3, 2, dtype="float64")
-    problem = strategies.make_problem(op, 3, 2, None, seed=1)
+    problem = make_problem(op, 3, 2, None, seed=1)
     arrays = op.params_to_canonical(problem.params)
     zeros = np.zeros((1, 2, 3))
     expected = reference.forward(op.spec, *arrays, problem.x, zeros, zeros, [3, 3])
