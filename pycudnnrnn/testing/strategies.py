@@ -257,7 +257,8 @@ def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.
     """Draw layouts of the params buffer: the regions in any order, and in half of the layouts gaps around them.
 
     A layout without gaps has the size of the arithmetic layout, so code that only compares sizes does not see that it
-    differs. Failures shrink to two regions that have changed places. `testing.LayoutEngine` runs ops in a layout.
+    differs. A failure shrinks to two regions that have changed places, or to one gap if a gap fails as well.
+    `testing.LayoutEngine` runs ops in a layout.
 
     Args:
         spec: the RNN, or a strategy for it.
@@ -288,8 +289,8 @@ def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.
     @st.composite
     def drawn(draw: Callable[[Any], Any]) -> ParamLayout:
         regions = list(arithmetic_layout(draw(kinds)).regions)
-        padded = draw(st.booleans())  # first: two regions that change places are then simpler than a gap
         order = draw(st.permutations([place for place, region in enumerate(regions) if region.size]))
+        padded = draw(st.booleans())
         # Gaps are drawn even without an effect: Hypothesis looks longer where there are more possibilities.
         end = padded * draw(gap)
         for place in order:

@@ -248,15 +248,6 @@ def test_layouts_shrink_to_two_regions_that_have_changed_places_or_to_one_gap(sa
         assert smallest.size == predicted.size + 1
 
 
-def test_a_fault_that_gaps_show_too_shrinks_to_two_regions_that_have_changed_places():
-    """A reader with its own offset of the first bias: a gap at the start moves all regions, and shows nobody which."""
-    predicted = arithmetic_layout(LSTM)
-    smallest = find(layouts(LSTM), lambda layout: layout.biases[0] != predicted.biases[0], settings=STEADY)
-    order = [region.key for region in sorted(smallest.regions, key=lambda region: region.offset)]
-    moved = [key for key, region in zip(order, predicted.regions, strict=True) if key != region.key]
-    assert (smallest.size, len(moved)) == (predicted.size, 2)
-
-
 def test_code_that_compares_sizes_and_then_assumes_the_order_is_found():
     """The mutant that a padded layout cannot find: its size check refuses all of these."""
 
