@@ -261,11 +261,11 @@ class RNNSpec:
 
     def __hash__(self) -> int:
         """Hash once: each call looks specs up, and hashing fifteen fields can take longer than the call."""
-        known = self.__dict__.get("_hash")
-        if known is None:
-            known = hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
-            object.__setattr__(self, "_hash", known)
-        return int(known)
+        return self._hash
+
+    @_locks.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         # Without the hash: hashes of strings differ from process to process.
@@ -408,12 +408,9 @@ class RNNSpec:
         if type(schema) is not int or schema != SPEC_JSON_SCHEMA:  # True and 1.0 equal 1
             raise ArgumentError("schema", str(SPEC_JSON_SCHEMA), "another schema")
         clip = fields["cell_clip"]
-        if clip is not None:
-            if not isinstance(clip, list) or len(clip) != 2:
-                raise ArgumentError("cell_clip", "null or a pair of numbers or nulls", shorten(clip))
-            fields["cell_clip"] = tuple(
-                side if bound is None else bound for bound, side in zip(clip, (-math.inf, math.inf), strict=True)
-            )
+        if isinstance(clip, list) and len(clip) == 2:
+            sides = zip(clip, (-math.inf, math.inf), strict=True)
+            fields["cell_clip"] = tuple(side if bound is None else bound for bound, side in sides)
         spec = cls(**fields)
         for name, value in fields.items():
             if getattr(spec, name) != value:  # to_json writes no value that is still to be chosen, such as None

@@ -212,7 +212,4 @@ def as_float32(value: float) -> float:
 
 def bound_source(bound: float) -> str:
     """Return the shortest number that rounds to this clip bound: usually the one the user gave."""
-    if math.isinf(bound):
-        return f"float('{bound}')"
-    texts = (repr(float(f"{bound:.{digits}g}")) for digits in range(1, 10))
-    return next(text for text in texts if as_float32(float(text)) == bound)
+    return f"float('{bound}')" if math.isinf(bound) else str(np.float32(bound))

@@ -240,7 +240,7 @@ def problems(
     check_int("max_time", max_time, check_int("least_time", least_time, 0, INT32_MAX), INT32_MAX)
     check_int("max_batch", max_batch, min(least_time, 1), INT32_MAX)
     check_int("least_length", least_length, 0, INT32_MAX)
-    values = st.none() if elements is None else st.lists(_strategy("elements", elements), min_size=1, max_size=8)
+    values = st.none() if elements is None else st.lists(elements, min_size=1, max_size=8)
     kinds = specs() if spec is None else _spec_strategy(spec)
 
     @st.composite
@@ -303,10 +303,6 @@ def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.
 
 def _spec_strategy(spec: Any) -> Any:
     """Return a spec, or a strategy for specs, as a strategy."""
-    return st.just(spec) if isinstance(spec, RNNSpec) else _strategy("spec", spec, "an RNNSpec or a strategy for one")
-
-
-def _strategy(name: str, value: Any, expected: str = "a strategy") -> Any:
-    if not isinstance(value, st.SearchStrategy):
-        raise ArgumentTypeError(name, expected, shorten(value))
-    return value
+    if not isinstance(spec, (RNNSpec, st.SearchStrategy)):
+        raise ArgumentTypeError("spec", "an RNNSpec or a strategy for one", shorten(spec))
+    return st.just(spec) if isinstance(spec, RNNSpec) else spec

@@ -147,7 +147,6 @@ def test_what_no_spec_can_have_is_named_at_the_call(words, message):
         (problems, {"spec": "lstm"}, "Invalid spec: 'lstm', expecting an RNNSpec or a strategy for one"),
         (problems, {"max_time": 0}, "Invalid max_time: 0, expecting an integer from 1"),
         (problems, {"max_batch": 0}, "Invalid max_batch: 0, expecting an integer from 1"),
-        (problems, {"elements": [0.0, 1.0]}, "Invalid elements: .*, expecting a strategy"),
         (layouts, {"spec": None}, "Invalid spec: None, expecting an RNNSpec or a strategy for one"),
         (layouts, {"spec": LSTM, "max_gap": -1}, "Invalid max_gap: -1, expecting an integer from 0"),
         (arithmetic_layout, {"spec": ops.from_spec(LSTM)}, "Invalid spec: .*CudnnLSTM.*, expecting an RNNSpec"),
