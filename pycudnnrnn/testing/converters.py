@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pycudnnrnn._checks import needs
-from pycudnnrnn.canonical import from_canonical, to_canonical
+from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import reference, strategies
 from pycudnnrnn.testing.problems import Array, Problem
@@ -130,12 +130,9 @@ class ConverterTests:
         def check(problem: Problem, data: st.DataObject) -> None:
             spec, (weights, biases) = problem.spec, problem.op.params_to_canonical(problem.params)
             layout = problem.op.layout() if layouts is None else data.draw(layouts(spec))
-            buffer = np.zeros(layout.size, spec.dtype.numpy)
-            from_canonical(weights, biases, layout, buffer)
-            used = np.zeros(layout.size, bool)
-            for region in layout.regions:
-                used[region.slice] = True
-            buffer[~used] = np.nan
+            buffer = np.full(layout.size, np.nan, spec.dtype.numpy)
+            for region, array in zip(layout.regions, (*weights, *biases), strict=True):
+                buffer[region.slice] = array.ravel()
             before = buffer.copy()
             back = self.from_mine(spec, self.to_mine(spec, *to_canonical(buffer, layout, copy=False)))
             assert buffer.tobytes() == before.tobytes(), "to_mine or from_mine has changed its arguments"
