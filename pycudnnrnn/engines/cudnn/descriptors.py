@@ -284,8 +284,8 @@ def check_params(spec: RNNSpec) -> None:
     Raises:
         ArgumentError: more than 2**31 - 1 elements of weights or of biases.
 
-    Source: cudnnGetRNNWeightSpaceSize takes one more, and each cudnnGetRNNWeightParams then fails, in every dtype
-    (observed: 8.9.7, 9.0.0, 9.28.0).
+    Source: with one more, the size of cudnnGetRNNWeightSpaceSize has overflowed, with success, and each
+    cudnnGetRNNWeightParams fails, in every dtype (observed: 8.9.7, 9.0.0, 9.28.0).
     """
     gates = spec.num_pseudo_layers * spec.num_gates * spec.num_units
     biases = gates * (spec.has_input_bias + spec.has_recurrent_bias)
