@@ -66,8 +66,8 @@ def inspect(file: Path, as_json: bool) -> None:
     print_table(out, columns[:shown], [row[:shown] for row in rows])
     elements = sum(summary.size for summary in about.summaries.values())
     nbytes = sum(spec.nbytes for spec in about.tensors.values())
-    counts = f"{elements:,} elements ({sum(about.non_finite.values()):,} not finite), {nbytes:,} bytes"
-    out.say(f"{len(rows)} tensors, {counts}")
+    elements_of = f"{_count(elements, 'element')} ({sum(about.non_finite.values()):,} not finite)"
+    out.say(f"{_count(len(rows), 'tensor')}, {elements_of}, {_count(nbytes, 'byte')}")
     _say_rnns(out, _rnns_in(about))
 
 
@@ -151,7 +151,7 @@ def _items(about: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _number(value: float | None) -> str:

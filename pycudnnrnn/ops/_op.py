@@ -157,6 +157,7 @@ class CudnnRNN:
     @overload
     def init_params(self, seed: int | None = None, *, device: str) -> Any: ...
 
+    @with_hints
     def init_params(self, seed: int | None = None, device: str | None = None) -> Any:
         """Return a new params buffer, [params_size()]: weights Glorot-uniform for each gate matrix, biases 0.
 

@@ -117,7 +117,7 @@ def test_of_a_long_table_the_first_rows_are_printed_and_how_many_more_there_are(
     assert f"t{ROWS_MAX - 1:05}" in out
     assert f"t{ROWS_MAX:05}" not in out
     assert "and 23 more rows: --json prints all of them" in out
-    assert f"{count} tensors, {count:,} elements" in out
+    assert f"{count:,} tensors, {count:,} elements" in out
     assert len(json.loads(run("inspect", "m.safetensors", "--json")[1])["tensors"]) == count
 
 

@@ -58,6 +58,7 @@ def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(r
         assert (code, "note: left out, since one model is converted at a time: 'encoder', 'step'" in out) == (0, True)
         equal_dicts(found_in(tmp_path / "own.pt"), written_of(things["decoder"]))
     Saver({"step": np.array(1)}).save(tmp_path / "step.safetensors")
+    assert "1 tensor, 1 element (0 not finite), 8 bytes\n" in run("inspect", "step.safetensors")[1]
     code, _, err = run("convert", "step.safetensors", "own.pt", "--force")
     assert (code, "there is no RNN in this file, only 'step'" in err) == (1, True)
 

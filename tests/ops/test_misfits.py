@@ -108,6 +108,9 @@ def test_wrong_arguments_of_what_is_asked_before_a_call_show_those_that_are_take
     for text, call in {
         r"CudnnGRU\.memory\(\) missing .*; taken are \(T, B, ": lambda: op.memory(5),
         "training: it is is_training here; taken are": lambda: op.memory(5, 3, training=True),
+        r"CudnnGRU\.init_params\(\) .*; kernel_initializer: .*write into params": lambda: op.init_params(
+            kernel_initializer="zeros"
+        ),
         r"CudnnGRU\.prepare\(\) missing .*; taken are \(T, B, ": lambda: op.prepare(5),
         r"^algorithm_choices\(\) takes .*; it lists .*; taken are \(\*, device=": lambda: ops.algorithm_choices(op),
     }.items():
