@@ -146,6 +146,8 @@ _CELL: Final = "the class decides it: CudnnRNNTanh and CudnnRNNRelu are two clas
 _INITIAL: Final = (
     "a layer has kernel_initializer and bias_initializer, and for an op you write into params after init_params"
 )
+_STATES: Final = "it is input_h and input_c of an op here, initial_state of a layer"
+_LENGTHS: Final = "it is sequence_lengths here, in each call"
 
 _HERE: Final = {
     "hidden_size": "it is num_units here",
@@ -162,12 +164,18 @@ _HERE: Final = {
     "return_sequences": "each call returns the outputs of all steps and the final states",
     "return_state": "each call returns the outputs of all steps and the final states",
     "go_backwards": "reverse the input in time, x[::-1], and the output",
+    "stateful": "pass the states that a call returns to the next one",
+    "recurrent_dropout": "cuDNN has dropout only between layers",
+    "reset_after": "a GRU here resets after the product, as with True",
+    "unit_forget_bias": "False here, and for True you add 1 to the forget gate's bias",
     "mask": "it is sequence_lengths here, in each call: lengths, not a mask",
     "kernel_initializer": _INITIAL,
     "recurrent_initializer": _INITIAL,
     "bias_initializer": _INITIAL,
-    "hx": "it is input_h and input_c of an op here, initial_state of a layer",
-    "lengths": "it is sequence_lengths here, in each call",
+    "hx": _STATES,
+    "initial_carry": _STATES,
+    "lengths": _LENGTHS,
+    "seq_lengths": _LENGTHS,
     "device": "an op or a call runs where its arrays are",
     "training": _TRAINING,
     "is_training": _TRAINING,
@@ -180,7 +188,7 @@ _HERE: Final = {
     "num_proj": "only an LSTM has a projection",
     "cell_clip": "only an LSTM has a cell state to clip",
 }
-"""Arguments of torch, Keras and related classes that a class here does not have, and what to use instead."""
+"""Arguments of torch, Keras, Flax and related classes that a class here does not have, and what to use instead."""
 
 _CLASSES: Final = {"LSTM": "CudnnLSTM", "GRU": "CudnnGRU", "RNN": "CudnnRNNTanh or CudnnRNNRelu"}
 """Classes of torch and Keras, and their names here."""

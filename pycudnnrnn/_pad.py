@@ -38,7 +38,7 @@ def pad(sequences: Sequence[npt.ArrayLike]) -> tuple[npt.NDArray[Any], list[int]
     arrays = []
     for i, sequence in enumerate(sequences):
         if library := _arrays.library_of(sequence).replace("numpy", ""):
-            expected = "a NumPy array (torch has torch.nn.utils.rnn.pad_sequence)"
+            expected = "a NumPy array, such as np.asarray makes (torch has torch.nn.utils.rnn.pad_sequence)"
             raise ArgumentTypeError(f"sequences[{i}]", expected, f"an array of {library}")
         arrays.append(np.asarray(sequence))
         if arrays[i].ndim != 2 or arrays[i].shape[1] != arrays[0].shape[1]:

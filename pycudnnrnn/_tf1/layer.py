@@ -9,7 +9,7 @@ Source: tf.layers.Layer of TF 1.9, as the public pages of tf.contrib.cudnn_rnn l
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Self
 
 import numpy as np
@@ -342,11 +342,15 @@ class TF1Layer:
                 No variable has changed then.
         """
         variables = self.weights
-        if len(weights) != len(variables):
-            why = "" if self.built else ": it is not built; call it once, or build(input_shape)"
-            raise ArgumentError(
-                "weights", f"a list of {len(variables)}, one for each variable{why}", f"{len(weights)} arrays"
+        count = len(weights) if isinstance(weights, Sized) else None
+        if count != len(variables):
+            why = (
+                " (from_canonical takes other frameworks' weights)"
+                if self.built
+                else ": it is not built; call it once, or build(input_shape)"
             )
+            expected = f"a list of {len(variables)}, one for each variable{why}"
+            raise ArgumentError("weights", expected, type(weights) if count is None else f"{count} arrays")
         pairs = enumerate(zip(variables, weights, strict=True))
         _assignment.write_all([variable.assigning(f"weights[{i}]", array) for i, (variable, array) in pairs])
 

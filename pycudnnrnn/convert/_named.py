@@ -148,6 +148,7 @@ _CANONICALS: Final = {
     # before torch: on torch, the layers of Keras are its modules
     "get_weights": "convert.keras.to_canonical({w.path: w.numpy() for w in layer.weights})",
     "state_dict": "convert.pytorch.to_canonical(module.state_dict())",
+    "iter_modules": "convert.flax.to_canonical(nnx.state(module, nnx.Param))",
 }
 """How a model's object becomes a `Canonical`, by the first of these members that its class has."""
 
@@ -168,6 +169,8 @@ def described(value: Any, framework: str = "") -> str:
         return f"{text}: read the file first, with {reader}safetensors.numpy.load_file(path)"
     if framework == "jax_rnn" and getattr(value, "ndim", 0) == 1:
         return f"{text}: give the vector as {{'weights': vector}}"
+    if hasattr(value, "double_biases"):
+        return f"{text}: convert.{framework}.from_canonical(c) makes the arrays"
     hints = [how for member, how in _CANONICALS.items() if hasattr(type(value), member)]
     return f"{text}: its Canonical is {hints[0]}" if hints else text
 

@@ -38,7 +38,7 @@ def to_canonical(
     single input bias. The linen GRU keeps the new gate's recurrent bias separate, so it gets double biases.
 
     Args:
-        arrays: linen's `variables["params"]`, or nnx's `nnx.to_pure_dict(nnx.state(model, nnx.Param))`.
+        arrays: linen's `variables["params"]`, or nnx's `nnx.state(model, nnx.Param)`.
         layers: names of the layers to read, in order; the others are left out. None: all of them, in the order of the
             numbers in their names. Default: None.
         bidirectional: True reads two cells per layer, forward first, if the names do not contain the direction,
@@ -65,6 +65,8 @@ def to_canonical(
     """
     plain_mode("flax", activation)
     named = Named("flax", arrays)
+    if any("rngs" in key.split("/") for key in named):
+        named.advice = "; nnx.state(module, nnx.Param) has only the weights"
     cells, num_dirs = find_cells(named, _leaf, layers, bidirectional)
     first = cells[0]
     stacked = "dense_i/kernel" in first.keys or "dense_h/kernel" in first.keys

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten
+from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten, with_hints
 from pycudnnrnn.engines import POSITION_MAX, engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
@@ -38,6 +38,7 @@ PLATFORMS: Final = ("cpu", "cuda", "host")
 """The words that `platform` takes. "host" is the NumPy engine on copies, on every platform that JAX has."""
 
 
+@with_hints
 def rnn(
     params: Any,
     input_data: Any,
@@ -331,7 +332,8 @@ def _position(call: Traced, position: Any) -> Any:
     if not isinstance(position, (jax.Array, np.ndarray)):
         return check_int("dropout_position", position, 0, _position_max(np.int64))
     if position.shape != () or not jnp.issubdtype(position.dtype, jnp.integer):
-        raise ArgumentError("dropout_position", "one integer", f"{position.dtype} of shape {position.shape}")
+        expected = "one integer, such as jax.random.bits(key)"
+        raise ArgumentError("dropout_position", expected, f"{position.dtype} of shape {position.shape}")
     if not isinstance(position, Tracer):
         check_int("dropout_position", int(position), 0, _position_max(position.dtype))
     return position

@@ -215,7 +215,7 @@ def test_an_onnx_model_has_the_axes_and_the_inputs_that_are_asked_for(run, model
 def test_a_dry_run_prints_the_table_verifies_and_writes_nothing(run, model, tmp_path):
     code, out, _ = run("model.pt", "m.onnx", "--dry-run", "--verify")
     assert (code, "verify: onnx (DST): worst error" in out, "0/W" in out) == (0, True, True)
-    axes = "input [T, B, 3] (time first), output [T, B, 8]"
+    axes = "input [T, B, 3] (time first; -t batch_first=true changes it), output [T, B, 8]"
     assert out.endswith(f"not written: m.onnx (onnx), 6 arrays\n{axes}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 

@@ -137,6 +137,13 @@ def test_nnx_cells_are_read_by_their_state_and_take_what_we_write(kind):
     equal_dicts(dict(sorted(written.items())), dict(sorted(theirs.items())))
 
 
+def test_the_random_state_of_an_nnx_model_is_answered_with_how_to_leave_it_out():
+    model = nnx.RNN(nnx.OptimizedLSTMCell(3, 5, rngs=nnx.Rngs(0)))
+    with pytest.raises(ConvertError, match=r"'rngs/count', .*; nnx\.state\(module, nnx\.Param\) has only the weights"):
+        convert.flax.to_canonical(nnx.state(model))
+    assert convert.flax.to_canonical(nnx.state(model, nnx.Param)).spec.input_size == 3
+
+
 def test_nnx_gru_cannot_hold_a_recurrent_bias_of_the_new_gate():
     c = random_canonical(RNNSpec("gru", 1, 5, 3), 1)
     with pytest.raises(ConvertError, match="the recurrent bias of the new gate: nnx GRUCell has no place"):

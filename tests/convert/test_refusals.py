@@ -128,6 +128,7 @@ def objects():
     """Return models as their libraries have them: the object, and what it is called in the text."""
     import keras as theirs
     import torch as module_of
+    from flax import nnx
 
     layer, keras_lstm = layers.CudnnLSTM(1, 4), theirs.layers.LSTM(4)
     for one in (layer, keras_lstm):
@@ -136,21 +137,37 @@ def objects():
         "op": (ops.CudnnLSTM(1, 4, 3), "op"), "layer": (layer, "layer"),
         "torch's module": (module_of.nn.LSTM(3, 4), "module"), "our module": (interop_torch.LSTM(3, 4), "module"),
         "Keras's layer": (keras_lstm, "layer"), "Keras's model": (theirs.Sequential([keras_lstm]), "layer"),
+        "nnx's module": (nnx.RNN(nnx.LSTMCell(3, 4, rngs=nnx.Rngs(0))), "module"),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_an_object_in_place_of_its_arrays_is_answered_with_what_to_give(framework):
-    need("torch", "keras")
+    need("torch", "keras", "flax")
+    from flax import nnx
+
     module, params = getattr(convert, framework), ops.CudnnLSTM(1, 4, 3).init_params(1)
     for name, (given, called) in objects().items():
         with pytest.raises(ConvertError, match=rf"got {type(given).__name__}: its Canonical is ") as caught:
             module.from_canonical(given)
-        c = eval(str(caught.value).partition(" is ")[2], {"convert": convert, called: given, "params": params})
+        c = eval(
+            str(caught.value).partition(" is ")[2], {"convert": convert, called: given, "params": params, "nnx": nnx}
+        )
         assert (c.spec.mode, c.spec.num_units, c.spec.input_size) == ("lstm", 4, 3), name
         sizes = {"input_size": np.int64(3), "hidden_size": 4} if framework == "jax_rnn" else {}
         with pytest.raises(ConvertError, match=rf"got {type(given).__name__}: its Canonical is "):
             module.to_canonical(given, **sizes)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_canonical_in_place_of_arrays_is_answered_with_what_writes_them(framework):
+    op = ops.CudnnLSTM(1, 4, 3)
+    c = convert.Canonical(op.spec, *op.params_to_canonical(op.init_params(1)))
+    sizes = {"input_size": 3, "hidden_size": 4} if framework == "jax_rnn" else {}
+    with pytest.raises(
+        ConvertError, match=rf"got Canonical: convert\.{framework}\.from_canonical\(c\) makes the arrays"
+    ):
+        getattr(convert, framework).to_canonical(c, **sizes)
 
 
 def test_a_list_of_kerass_weights_is_answered_with_what_to_give():

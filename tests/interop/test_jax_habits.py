@@ -87,5 +87,20 @@ def test_a_key_is_no_position_and_no_states():
     spec = ops.CudnnGRU(2, 4, 3, dropout=0.5).spec
     params, key = jnp.asarray(ops.from_spec(spec).init_params(seed=1)), jax.random.key(7)
     for name in ("dropout_position", "dropout_states"):
-        with pytest.raises(ArgumentError, match=rf"Invalid {name}: key<fry> of shape \(\)"):
+        with pytest.raises(ArgumentError, match=rf"Invalid {name}: key<fry> of shape \(\)") as caught:
             jax.jit(lambda key, name=name: rnn(params, X, spec=spec, **{name: key}))(key)
+        assert ("jax.random.bits(key)" in str(caught.value)) == (name == "dropout_position")
+
+
+def test_words_of_flax_and_of_jax_experimental_are_answered_with_what_they_are_here():
+    words = {
+        "seq_lengths": "it is sequence_lengths here", "initial_carry": "it is input_h and input_c",
+        "training": "it is is_training here", "batch_first": "it is time_major=False here",
+    }  # fmt: skip
+    for name, hint in words.items():
+        with pytest.raises(
+            TypeError, match=rf"rnn\(\) got .*'{name}'; {name}: {hint}.*; taken are \(params, input_data"
+        ):
+            rnn(PARAMS, X, spec=OP, **{name: None})
+    with pytest.raises(TypeError, match=r"'spec'.*\(params, input_data, input_h=None, input_c=None, \*, spec,"):
+        rnn(PARAMS, X, OP)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, convert, ops
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
@@ -119,6 +119,17 @@ def test_bad_arguments_are_named_before_anything_is_built():
         CudnnGRU(1, 3, device="cuda:99").build((None, None, 4))
     with pytest.raises(ArgumentError, match="where the layer is"):
         CudnnGRU(1, 3, device="cuda:1")(batch(2, 2, 4))
+
+
+def test_weights_of_another_framework_are_answered_with_what_takes_them():
+    layer, weights = CudnnLSTM(1, 4), [np.zeros((3, 16)), np.zeros((4, 16)), np.zeros(16)]  # Keras's
+    layer.build((None, None, 3))
+    c = convert.Canonical(layer.op.spec, *layer.op.params_to_canonical(layer.params))
+    for wrong, got in ((weights, "3 arrays"), (c, "<class '.*Canonical'>")):
+        with pytest.raises(
+            ArgumentError, match=f"Invalid weights: {got}, expecting a list of 1, .* \\(from_canonical takes"
+        ):
+            layer.set_weights(wrong)
 
 
 def test_a_cast_layer_keeps_its_weights_its_dropout_and_its_names():

@@ -149,11 +149,11 @@ def convert(
 
 def _axes(c: Canonical, *, batch_first: bool = False, states: bool = False, sequence_lens: bool = False) -> str:
     """Describe the input and output of a model of ONNX that was written with these options."""
-    axes, first = ("B, T", "batch") if batch_first else ("T, B", "time")
+    axes, first = ("B, T", "batch first") if batch_first else ("T, B", "time first; -t batch_first=true changes it")
     more = ["initial_h", "initial_c"][: states * (1 + c.spec.has_cell_state)] + ["sequence_lens"] * sequence_lens
     optional = f"; optional inputs: {', '.join(more)}" if more else ""
     output = f"output [{axes}, {c.spec.num_units * c.spec.num_dirs}]"
-    return f"input [{axes}, {c.spec.input_size}] ({first} first), {output}{optional}"
+    return f"input [{axes}, {c.spec.input_size}] ({first}), {output}{optional}"
 
 
 def framework_of(path: Path, option: str | None, which: str) -> tuple[str, str]:

@@ -222,7 +222,8 @@ class _File:
         masks = [p for p, layer in self.layers.items() if layer.kind == "Masking" or layer.own.get("mask_zero") is True]
         if masks:
             text = "pass sequence_lengths to the op, which skips no step otherwise"
-            warn(f"the model masks steps ({some(masks, repr)}): {text}")
+            onnx = "a model of ONNX takes them with sequence_lens=True"
+            warn(f"the model masks steps ({some(masks, repr)}): {text}; {onnx}")
 
     def _around(self, path: str) -> list[Layer]:
         """Return the models that a layer is in, from the outermost, and the layer."""
