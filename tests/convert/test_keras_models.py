@@ -19,6 +19,7 @@ from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn._messages import Assumption
 from pycudnnrnn.convert.keras.used import stacks
 from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.layers import from_canonical
 from tests.helpers.examples import examples
 from tests.helpers.oracles import equal_models, need, random_canonical, run_ours
 from tests.helpers.pairwise import pairwise
@@ -88,6 +89,15 @@ def we_say(c, x):
 
 def differs(c, model, x=X):
     return np.abs(we_say(c, x) - keras_says(model, x)).max()
+
+
+@pytest.mark.parametrize("wrap", [lambda layer: layer, L.Bidirectional])
+def test_without_return_sequences_keras_returns_the_last_layers_final_h(tmp_path, wrap):
+    model = sequential(wrap(L.GRU(U, return_sequences=True)), wrap(L.GRU(U)))
+    layer = from_canonical(TO_CANONICAL(saved(tmp_path / "m.keras", model)))
+    _, (h,) = layer(X.swapaxes(0, 1), training=False, time_major=False)
+    last = np.concatenate(list(h[-1:] if wrap is not L.Bidirectional else h[-2:]), axis=-1)
+    assert np.abs(last - keras_says(model, X)).max() < 1e-5
 
 
 @examples(40)
