@@ -27,6 +27,9 @@ its next hang would take the time of many rows."""
 START_WITHIN_S: Final = 120.0
 """How long a process may take to start and to report its versions: on a new machine it reads 2 GB of libraries."""
 
+ENDS_WITHIN_S: Final = 5.0
+"""How long a process is waited for at the end of a run: Ctrl-C may have left it in the middle of a long call."""
+
 SETTLE_S: Final = 0.03
 """Pause before a sample: the thread pools of the process that ran before spin for a while after their last work. On a
 GPU it is before a row's first sample: the checks are what keeps threads at work there."""
@@ -131,7 +134,7 @@ class Remote:
         return self._ask("versions", within_s=max(START_WITHIN_S, self._answer_within_s))
 
     def libraries(self) -> Any:
-        return self._ask("libraries") if self._pool is not None else []
+        return self._ask("libraries", within_s=ENDS_WITHIN_S) if self._pool is not None else []
 
     def peak(self, dtype: str) -> Any:
         return self._ask("peak", dtype)
@@ -211,5 +214,5 @@ def _answer(method: str, arguments: tuple[Any, ...]) -> Any:
         return getattr(_host, method)(*arguments)
     except NotRun:
         raise
-    except Exception as error:  # noqa: BLE001  it goes through a pipe, whatever it is
+    except BaseException as error:  # noqa: BLE001  it goes through a pipe, whatever it is: sys.exit() too
         raise Failed(f"{type(error).__name__}: {error}") from None

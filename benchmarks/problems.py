@@ -29,14 +29,7 @@ GPU_DTYPES: Final = ("float16", "bfloat16", "tf32", "float32")
 
 DTYPES: Final = (*GPU_DTYPES, "float64")
 
-LETTERS: Final = {
-    "T": "steps",
-    "B": "sequences",
-    "I": "inputs",
-    "U": "units",
-    "L": "layers",
-    "P": "units of projection",
-}
+LETTERS: Final = tuple("TBIULP")  # those of `Problem`
 
 MARKS: Final[dict[str, dict[str, Any]]] = {
     "bidirectional": {"D": 2},
@@ -131,6 +124,8 @@ def _sizes(text: str) -> list[int]:
     if not (ends := re.fullmatch(r"(\d+):(\d+):([*+])(\d+)", text)):
         return []
     number, last, by = int(ends[1]), int(ends[2]), int(ends[4])
+    if by < (2 if ends[3] == "*" else 1) or not 0 < number <= last:
+        return []  # it never comes to its end
     sizes = [number]
     while sizes[-1] < (larger := sizes[-1] * by if ends[3] == "*" else sizes[-1] + by) <= last:
         sizes.append(larger)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pycudnnrnn._files import write_atomically
 
-from .environment import machine_folder
+from .environment import SCHEMA, machine_folder
 from .problems import Problem
 
 FOLDER: Final = Path(__file__).parent / "results"
@@ -69,20 +69,22 @@ def write(path: Path, environment: Record, rows: Iterable[Record]) -> None:
 
 
 def json_line(line: Record) -> str:
-    return json.dumps(line, separators=(",", ":")) + "\n"
+    return json.dumps(line, separators=(",", ":"), default=lambda v: getattr(v, "tolist", v.__str__)()) + "\n"
 
 
 def load(path: Path) -> Run:
     """Read a file.
 
     Raises:
-        ValueError: it is no results file.
+        ValueError: it is no results file, or of a newer schema.
     """
     try:
         first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         environment = first["environment"]
     except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no results file: {type(error).__name__}: {error}") from error
+    if environment.get("schema", 1) > SCHEMA:
+        raise ValueError(f"{path} has schema {environment['schema']}, expecting {SCHEMA} or older")
     if "schema" not in environment:
         rows = [_upgraded(row) for row in rows]
     return Run(path, environment, tuple(rows))

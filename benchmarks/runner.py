@@ -41,7 +41,7 @@ class Settings:
         """Return why no other row is begun, which would take about `next_s`; None where one may be."""
         if measured == self.rows_max:
             return f"the run's {measured} rows were measured"
-        if self.budget_s is not None and spent_s + next_s > self.budget_s:
+        if measured and self.budget_s is not None and spent_s + next_s > self.budget_s:
             return f"the run's budget of {self.budget_s:g} s has no room for another row"
         return None
 
@@ -145,6 +145,10 @@ def run(
                 host.start()
         compile_kernels(parts)
         started, seconds = clock(), list[float]()
+
+        def over() -> bool:
+            return settings.budget_s is not None and clock() - started > settings.budget_s
+
         for host in hosts:
             with contextlib.suppress(Exception):  # its rows will say why it cannot run
                 results.environment["versions"] |= host.versions()
@@ -155,19 +159,22 @@ def run(
                 reason = stop
                 break
             peak_of(row, row_hosts, results.environment)
-            _measure(row, row_hosts, settings, results, lambda n, at=measured: done.add((at, n)))
+            _measure(row, row_hosts, settings, results, lambda n, at=measured: done.add((at, n)), over)
             advance(row.problem.name)
             seconds.append(clock() - begun)
-            if measured == 0 and settings.budget_s is not None:
+            if over():
+                reason = f"the run's budget of {settings.budget_s:g} s was used up"
+            elif measured == 0 and settings.budget_s is not None:
                 more = int(max(0.0, settings.budget_s - (clock() - started)) / max(seconds[0], 1e-9))
                 say(f"about {min(len(asked), 1 + more)} of {len(asked)} rows fit into {settings.budget_s:g} s")
     for at, (row, row_hosts) in enumerate(asked):
         for n, who in enumerate(row_hosts):
             if (at, n) not in done:
                 results.add(_record(row, who, "not_run", reason))
-    with contextlib.suppress(Exception, KeyboardInterrupt):
-        used = {f"{who.name} {who.threads or ''}".strip(): who.host for part in parts for who in part.hosts}
-        results.environment["libraries"] = {name: host.libraries() for name, host in used.items()}
+    results.environment["libraries"] = loaded = {}
+    for name, host in {f"{w.name} {w.threads or ''}".strip(): w.host for part in parts for w in part.hosts}.items():
+        with contextlib.suppress(Exception, KeyboardInterrupt):  # one that hung has none to tell
+            loaded[name] = host.libraries()
     results.finish()
     for host in hosts:
         host.close()
@@ -227,22 +234,25 @@ class _Entry:
     def record(self, peaks: dict[str, Any]) -> Record:
         if self.failure is not None:
             return _record(self.row, self.who, *self.failure)
-        timed = _record(self.row, self.who, "ok", None, **summary(self.samples), **self.figures)
+        timed = self.figures | _record(self.row, self.who, "ok", None, **summary(self.samples))
         peak = peaks.get(f"{self.row.dtype} {self.who.threads or 'GPU'}", {})
         return timed | figures.of_row(timed, self.row.problem, peak)
 
 
 def _measure(
-    row: Row, hosts: Sequence[Asked], settings: Settings, results: Results, done: Callable[[int], Any]
-) -> None:
-    """Check, prepare, time in turns; and add what became of each, also if an interrupt ends it between two rounds."""
+    row: Row, hosts: Sequence[Asked], settings: Settings, results: Results, done: Callable[[int], Any],
+    over: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Check, prepare, time in turns; and add what became of each, also if an interrupt or the budget ends it."""
     entries = [_Entry(row, who) for who in hosts]
     try:
         for entry in entries:
-            entry.attempt(entry.prepare)
+            if not over():
+                entry.attempt(entry.prepare)
         for turn in range(settings.rounds):
             for entry in entries if turn % 2 == 0 else reversed(entries):
-                entry.attempt(functools.partial(entry.sample, settings.sample_s))
+                if not over():
+                    entry.attempt(functools.partial(entry.sample, settings.sample_s))
         for entry in entries:
             with contextlib.suppress(Failed):  # one that died holds nothing any more
                 entry.who.host.release()

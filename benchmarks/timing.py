@@ -19,6 +19,9 @@ Call = Callable[[], Any]
 WARM_UP: Final = 5
 """Calls before the first that counts: plans, pools, code caches and clocks settle in them."""
 
+WARM_S: Final = 1.0
+"""After so many seconds a call is warm: fewer calls of one that takes long."""
+
 SPIN_S: Final = 0.1
 """How long a GPU works before a row is timed: one that waits, while a row is checked, runs at a sixth of its clock."""
 
@@ -79,10 +82,13 @@ class Sample:
 
 
 def warm_up(call: Call, clock: Clock, calls: int = WARM_UP, before: Call | None = None) -> None:
+    start = time.perf_counter()
     for _ in range(calls):
         if before is not None:
             before()
         call()
+        if time.perf_counter() - start > WARM_S:
+            break
     clock.synchronize()
 
 
@@ -172,7 +178,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, Any]:
     percentiles = zip((10, 90, 99), np.percentile(together, (10, 90, 99)), strict=True)
     return {
         "median_us": median,
-        "spread": (max(medians) - min(medians)) / 2 / median,
+        "spread": (max(medians) - min(medians)) / 2 / median if len(medians) > 1 else None,
         "lowest_us": min(together),
         **{f"p{percent}_us": float(value) for percent, value in percentiles},
         "rounds": len(samples),

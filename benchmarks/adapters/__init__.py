@@ -154,9 +154,7 @@ COMPETITORS: Final = {
         Competitor("jax-cpu", "jax_any", "cpu", "cpu scan", "jit of lax.scan"),
         Competitor("jax-ours-cpu", "jax_any", "cpu", "cpu ours", "ours under jit, in XLA's buffers"),
         Competitor("onnxruntime", "onnxruntime_cpu", "cpu", "", "the ONNX operator"),
-        Competitor(
-            "eager-host", "stand_in", "cpu", "eager", "the host's share of a call of the op on cuDNN, without a GPU"
-        ),
+        Competitor("eager-host", "stand_in", "cpu", "eager", "the host's share of a call of the op, without a GPU"),
         Competitor("plan-host", "stand_in", "cpu", "plan", "the host's share of a plan's call"),
         Competitor("torch-ours-host", "stand_in", "cpu", "torch", "the host's share of a call of our torch modules"),
         Competitor("eager", "ours_cuda", "cuda", "eager", "ours: the op as it is called"),
@@ -164,19 +162,9 @@ COMPETITORS: Final = {
         Competitor("graph", "ours_cuda", "cuda", "graph", "ours: a captured graph, replayed"),
         Competitor("auto", "ours_cuda", "cuda", "auto", "ours: a plan with the algorithm tuned"),
         Competitor("rule", "ours_cuda", "cuda", "rule", "ours: a plan with the algorithm that torch would choose"),
-        Competitor("standard", "ours_cuda", "cuda", "standard", "ours: a plan with the algorithm standard"),
-        Competitor(
-            "persist_static", "ours_cuda", "cuda", "persist_static", "ours: a plan with the algorithm persist_static"
-        ),
-        Competitor(
-            "persist_dynamic", "ours_cuda", "cuda", "persist_dynamic", "ours: a plan with the algorithm persist_dynamic"
-        ),
-        Competitor(
-            "persist_static_small_h",
-            "ours_cuda",
-            "cuda",
-            "persist_static_small_h",
-            "ours: a plan with the algorithm persist_static_small_h",
+        *(
+            Competitor(algo, "ours_cuda", "cuda", algo, f"ours: a plan with the algorithm {algo}")
+            for algo in ("standard", "persist_static", "persist_dynamic", "persist_static_small_h")
         ),
         Competitor("raw", "raw_cudnn", "cuda", "plain", "C++ over the same libcudnn: the floor"),
         Competitor("raw-graph", "raw_cudnn", "cuda", "graph", "C++: these calls in a CUDA graph"),

@@ -218,6 +218,13 @@ def test_the_name_of_a_problem_is_the_text_that_gives_it(group):
     assert len({problem.name for problem in group.problems}) == len(group.problems)
 
 
+def test_a_call_that_takes_long_is_warmed_up_by_fewer(monkeypatch):
+    calls = []
+    monkeypatch.setattr(timing, "WARM_S", -1.0)
+    timing.warm_up(lambda: calls.append(1), timing.HostClock())
+    assert calls == [1]
+
+
 def test_sizes_can_be_lists_and_ranges():
     assert [(p.I, p.U) for p in parse("gru T=10 B=5 U=16:130:*2")] == [(16, 16), (32, 32), (64, 64), (128, 128)]
     assert [(p.B, p.T) for p in parse("gru B=1,8 T=10:30:+10 U=4 I=3")] == [
@@ -228,7 +235,8 @@ def test_sizes_can_be_lists_and_ranges():
 
 @pytest.mark.parametrize(
     "text", ["", "lstm", "lstm T=3 B=2", "foo T=3 B=2 U=4", "lstm T=0 B=2 U=4", "lstm T=3 B=2 U=4 backwards",
-             "lstm T=3 B=2 U=a", "lstm T=3 B=2 U=4:8", "lstm T=3 B=2 U=4:8:+", "lstm T=3 B=2 D=2 U=4"],
+             "lstm T=3 B=2 U=a", "lstm T=3 B=2 U=4:8", "lstm T=3 B=2 U=4:8:+", "gru T=3 B=2 U=64:16:*2",
+             "gru T=3 B=2 U=16:64:*1", "gru T=3 B=2 U=16:64:+0", "gru T=3 B=2 U=0:8:+2", "lstm T=3 B=2 D=2 U=4"],
 )  # fmt: skip
 def test_other_texts_are_refused_by_name(text):
     with pytest.raises(ValueError, match="expecting"):

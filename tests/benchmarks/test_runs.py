@@ -1,11 +1,13 @@
 """Runs: turns, budgets, processes, and that every row which was asked for is reported."""
 
 import os
+import sys
+import time
 
 import numpy as np
 import pytest
 
-from benchmarks import environment
+from benchmarks import environment, hosts
 from benchmarks.adapters import COMPETITORS, NotRun
 from benchmarks.hosts import Failed, Remote
 from benchmarks.problems import rows_of
@@ -115,6 +117,57 @@ def test_what_was_timed_before_an_interrupt_is_kept():
     assert found == [
         ("a", "lstm", "ok", 1), ("b", "lstm", "ok", 2), ("a", "gru ", "not_run", None), ("b", "gru ", "not_run", None),
     ]  # fmt: skip
+
+
+def test_a_budget_ends_a_long_row_between_two_rounds_and_keeps_what_was_timed():
+    now = 0.0
+
+    def work():
+        nonlocal now
+        now += 10
+        return [5.0]
+
+    results = Results(None, {"versions": {}})
+    hosts = [Asked(name, None, Fake(name, work)) for name in ("a", "b")]
+    run([Part([smoke(), smoke("gru")], hosts)], results, Settings(100, 60, budget_s=25), clock=lambda: now)
+    found = [(row["competitor"], row["status"], row.get("rounds")) for row in results.rows]
+    assert found == [("a", "ok", 1), ("b", "ok", 2), ("a", "not_run", None), ("b", "not_run", None)]
+
+
+def test_one_library_that_tells_nothing_hides_no_other():
+    hosts = [Fake("a"), Fake("b")]
+    hosts[0].libraries = lambda: refuse(None)
+    results = Results(None, {"versions": {}})
+    run([Part([smoke()], [Asked(host.name, None, host) for host in hosts])], results, Settings(1, 0))
+    assert results.environment["libraries"] == {"b": ["libb.so"]}
+
+
+def test_figures_of_a_competitor_replace_none_of_a_row_and_may_be_numpys(tmp_path):
+    host = Fake("a")
+    host.prepare = lambda _row: {"median_us": 1.0, "mine": np.float32(3)}
+    results = Results(tmp_path / "a.jsonl", {"versions": {}})
+    run([Part([smoke()], [Asked("a", None, host)])], results, Settings(1, 0))
+    (row,) = load(tmp_path / "a.jsonl").rows
+    assert (row["median_us"], row["mine"], row["spread"]) == (5.0, 3, None), "one round has no spread"
+
+
+def test_what_a_competitor_raises_to_end_its_process_is_its_rows_result(monkeypatch):
+    monkeypatch.setattr(hosts, "_host", local("numpy"), raising=False)
+    monkeypatch.setattr(hosts.Local, "versions", lambda _: sys.exit(4))
+    with pytest.raises(Failed, match="SystemExit: 4"):
+        hosts._answer("versions", ())
+
+
+def test_a_process_that_is_busy_as_a_run_ends_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(hosts, "ENDS_WITHIN_S", 0.2)
+    remote = Remote(COMPETITORS["numpy"], 1)
+    try:
+        remote.versions()
+        remote._pool.submit(time.sleep, 600)
+        with pytest.raises(Failed, match="libraries: no answer"):
+            remote.libraries()
+    finally:
+        remote.close()
 
 
 def test_a_competitor_that_is_named_twice_has_two_hosts_of_its_own():
