@@ -155,8 +155,8 @@ def measure(**options: Any) -> None:
 @click.option("--page", "as_page", is_flag=True, help="Write docs/performance.md from benchmarks/results/.")
 def report_command(files: tuple[Path, ...], picture: Path | None, *, as_csv: bool, as_page: bool) -> None:
     """Print what results files say as a table, as CSV, or draw it. Only --page writes pages of this repository."""
-    if not files and not as_page:
-        raise click.UsageError("name a results file, or --page")
+    if bool(files) + as_page != 1 or as_csv + as_page + (picture is not None) > 1:
+        raise click.UsageError("name results files or --page, and one of --csv, --picture and --page at most")
     found = list(map(results_files.load, files))
     if as_page:
         page.write()

@@ -200,23 +200,27 @@ def compare(before: Run, after: Run) -> str:
     """Return how two files' times differ: after divided by before, and what is outside the noise and spread of both."""
     old, new = ({line.key: line for line in lines_of(run.rows)} for run in (before, after))
     body, counts = [], collections.Counter[str]()
-    for key, line in new.items():
-        for name, row in line.rows.items():
-            other = old[key].rows.get(name) if key in old else None
-            if timed(row) and other is not None and timed(other):
-                noises = [n for n in (old[key].noise, line.noise) if n is not None]
-                noise = sum(noises) + row.get("spread", 0) + other.get("spread", 0)
-                ratio = row["median_us"] / other["median_us"]
-                verdict = outside([ratio], noise) if noises else ""
-                counts[verdict or ("within noise" if noises else "without A/A")] += 1
-                shown = time_of(other), time_of(row), marked(ratio, verdict), percent(noise if noises else None)
-                body.append((*line.head[:4], title(name), *shown))
+    for key in {**new, **old}:
+        first, second = old.get(key, Line(key, {})), new.get(key, Line(key, {}))
+        for name in {**second.rows, **first.rows}:
+            other, row = first.rows.get(name), second.rows.get(name)
+            times = (*second.head[:4], title(name), time_of(other), time_of(row))
+            if other is None or row is None or not (timed(row) or timed(other)):
+                counts["not in both" if other is None or row is None else "without a time in both"] += 1
+            elif not (timed(row) and timed(other)):
+                counts["with a time in one only"] += 1
+                body.append((*times, "", ""))
             else:
-                counts["not in both"] += 1
+                noises = first.noise, second.noise, *(one.get("spread") or 0 for one in (other, row))
+                noise = None if None in noises else math.fsum(filter(None, noises))
+                ratio = row["median_us"] / other["median_us"]
+                verdict = "" if noise is None else outside([ratio], noise)
+                counts[verdict or ("without A/A" if noise is None else "within noise")] += 1
+                body.append((*times, marked(ratio, verdict), percent(noise)))
     changed = [
         f"{name}: {old_value} -> {new_value}"
-        for name in ("machine", "commit", "versions")
-        if (old_value := before.environment[name]) != (new_value := after.environment[name])
+        for name in ("machine", "cores", "host", "gpu", "commit", "versions", "variables", "settings")
+        if (old_value := before.environment.get(name)) != (new_value := after.environment.get(name))
     ]
     headings = ("problem", "pass", "dtype", "threads", "library", before.path.stem, after.path.stem, "ratio", "noise")
     counted = ", ".join(f"{count} {word}" for word, count in counts.most_common())
@@ -235,7 +239,8 @@ def picture(rows: Sequence[Record], path: Path) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    passes = list(dict.fromkeys(row["pass"] for row in rows if timed(row)))
+    if not (passes := list(dict.fromkeys(row["pass"] for row in rows if timed(row)))):
+        raise ValueError("no row has a time to draw")
     varied = [letter for letter in "TBUL" if len({row["sizes"][letter] for row in rows}) > 1]
     figure = Figure(figsize=(5 * len(passes), 5), layout="constrained")
     FigureCanvasSVG(figure)

@@ -116,7 +116,32 @@ def test_two_files_are_compared_outside_the_noise_of_both():
     assert "2 slower, 1 within noise" in text
     assert "3 within noise" in report.compare(run(100, 0.15), run(120, 0.15)), "15 % and 15 %"
     other = made_run([timed(ROW._replace(caches="cold"), "compiled", 5)])
-    assert "1 not in both" in report.compare(run(100, 0.05), other)
+    assert "4 not in both" in report.compare(run(100, 0.05), other)
+
+
+def test_a_comparison_says_what_else_differs_and_what_cannot_be_compared():
+    before = made_run([timed(ROW, "compiled", 100, spread=None), timed(ROW, "numpy", 9)])
+    after = made_run([timed(ROW, "compiled", 300), untimed(ROW, "numpy", "wrong numbers")], gpu=["another"])
+    text = report.compare(before, after)
+    assert "gpu: " in text
+    assert "another" in text
+    assert re.search(r"ours, NumPy +\| +9 ±1% \| +not run \|", text)
+    assert "1 without A/A, 1 with a time in one only" in text, "a file of schema 1 has no spread and no A/A"
+    twice = made_run([timed(ROW, "compiled", 300), timed(ROW, "compiled", 300, copy=2)])
+    assert "1 without A/A" in report.compare(before, twice), "the noise of one file is not that of both"
+
+
+def test_what_a_report_cannot_read_or_do_is_one_sentence(tmp_path):
+    run = made_run([untimed(ROW, "compiled", "no time")])
+    path = tmp_path / "a.jsonl"
+    write(path, run.environment | {"schema": 99}, run.rows)
+    assert "schema 99, expecting 2 or older" in invoke("report", path)[1]
+    write(path, run.environment, run.rows)
+    assert "no row has a time to draw" in invoke("report", path, "--picture", tmp_path / "a.svg")[1]
+    for words in (["--csv", "--picture", tmp_path / "a.svg"], ["--page"]):
+        code, out = invoke("report", path, *words)
+        assert code == 2
+        assert "at most" in out
 
 
 def test_a_picture_is_the_same_for_the_same_rows(tmp_path):
