@@ -49,13 +49,16 @@ class Line(NamedTuple):
 
     @property
     def noise(self) -> float | None:
-        """Return the largest in-round ratio of a competitor to itself, as a distance from 1; None without A/A."""
+        """Return the largest in-round ratio of a competitor to itself, as a distance from 1.
+
+        None without A/A, or with one round of it, which is no measure of chance.
+        """
         ratios: list[float] = []
         for name, again in self.rows.items():
             first = self.rows.get(name.partition(" #")[0])
             if "#" in name and first is not None and timed(first) and timed(again):
                 ratios += map(operator.truediv, first["round_medians_us"], again["round_medians_us"])
-        return max((max(ratio, 1 / ratio) - 1 for ratio in ratios), default=None)
+        return max(max(ratio, 1 / ratio) - 1 for ratio in ratios) if len(ratios) > 1 else None
 
     def ratio(self, ours: str, theirs: str) -> float | None:
         """Return the quotient of two times that are shown; None where one of them is not known."""

@@ -30,7 +30,7 @@ def made_run(rows, machine="nvidia-h200", **environment):
 
 
 def timed(row, competitor, *rounds, copy=1, threads=None, **figures):
-    rounds = rounds or (100.0,)
+    rounds = rounds if len(rounds) > 1 else (rounds or (100.0,)) * 2
     figures = {
         "median_us": sorted(rounds)[len(rounds) // 2],
         "round_medians_us": list(rounds),
@@ -103,6 +103,12 @@ def test_csv_has_every_figure_of_every_row():
     assert {"p99_us": "7.0", "U": "8", "cell": "relu", "competitor": "compiled", "spread": "0.01"}.items() <= found[
         0
     ].items()
+
+
+def test_one_round_calls_nothing_faster():
+    once = {"round_medians_us": [100], "spread": None}
+    found = line(timed(ROW, "compiled", **once), timed(ROW, "compiled", copy=2, **once), timed(ROW, "numpy", 300))
+    assert (found.noise, found.verdict("compiled", "numpy")) == (None, "")
 
 
 def test_two_files_are_compared_outside_the_noise_of_both():
