@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import results_files
 from pycudnnrnn.errors import version_text
 from tests.gpu.results_file import load
 
@@ -46,6 +47,8 @@ def place(folder: Path, *, stand_in: bool = False) -> None:
             result_of(path, stand_in=stand_in)
             targets[path] = RESULTS / path.name
         elif not stand_in:  # times without a GPU are worth nothing
+            if not results_files.load(path).environment["gpu"]:
+                raise ValueError(f"{path}: it was written without a GPU")
             targets[path] = BENCHMARKS / path.parent.name / path.name
     if not targets:
         raise ValueError(f"{folder} has no results file (*.jsonl)")

@@ -68,7 +68,7 @@ def run_of_a_gpu(tmp_path):
     }  # fmt: skip
     file = ResultsFile(tmp_path / "run" / "numbers-0123.jsonl")
     (tmp_path / "run" / "nvidia-x").mkdir(parents=True)
-    (tmp_path / "run" / "nvidia-x" / "a.jsonl").write_text("{}")
+    (tmp_path / "run" / "nvidia-x" / "a.jsonl").write_text('{"environment":{"gpu":["NVIDIA X"]}}')
     file.start("python -m tests.gpu.suite", machine)
     for name, outcome in (("test_questions.py::test_set_mode", "passed"), ("test_layers.py::test_a", "failed")):
         file.add(begin=f"tests/gpu/{name}")
@@ -112,10 +112,17 @@ def test_a_runs_files_go_to_their_places_together_or_not_at_all(run_of_a_gpu, tm
         gpu.place(run_of_a_gpu)
     assert not (tmp_path / "results").exists()
     other.unlink()
+    times = run_of_a_gpu / "nvidia-x" / "a.jsonl"
+    for text, said in (('{"environment":{"gpu":[]}}', "without a GPU"), ("{}", "no results file")):
+        (times.parent / "b.jsonl").write_text(text)
+        with pytest.raises(ValueError, match=said):
+            gpu.place(run_of_a_gpu)
+        assert not (tmp_path / "benchmarks").exists()
+    (times.parent / "b.jsonl").unlink()
     for _ in range(2):  # once more changes nothing
         gpu.place(run_of_a_gpu)
         assert [path.name for path in (tmp_path / "results").iterdir()] == ["numbers-0123.jsonl"]
-        assert (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").read_text() == "{}"
+        assert (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").read_text() == times.read_text()
     (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").write_text("another run")
     with pytest.raises(FileExistsError, match=r"a\.jsonl exists, and is not"):
         gpu.place(run_of_a_gpu)
