@@ -92,7 +92,7 @@ def to_canonical(
     dtype = next(iter(tensors.values())).dtype
     weights, biases = tf1.from_tf(spec, tensors, halve=False)
     if spec.mode is RNNMode.LSTM and cell not in MODES:
-        biases = _with_forget_bias(biases, cell, forget_bias)
+        biases = _with_forget_bias(biases, cell, forget_bias, len(biases) // spec.num_pseudo_layers)
     elif forget_bias is not None:
         raise ConvertError("tensorflow", "forget_bias", f"{cell} adds nothing to its forget gate")
     return Canonical(spec.replace(dtype=dtype), tuple(map(np.array, weights)), tuple(map(np.array, biases)))
@@ -147,15 +147,14 @@ def from_canonical(
     return under("tensorflow", prefix, found)
 
 
-def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None) -> list[Array]:
-    """Add the number that the cell adds at run time to the forget gate's input bias."""
+def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None, each: int) -> list[Array]:
+    """Add the number that the cell adds at run time to the forget gate's input bias. A cell has `each` biases."""
     if forget_bias is None:
         forget_bias = 1.0
         text = f"{cell} adds forget_bias to its forget gate when it runs: 1.0, its default, was added to the bias"
         warn(f"{text}; forget_bias=... says another", Assumption)
     forget_bias = _forget_bias(forget_bias)
-    each = len(STACKED_GATES[RNNMode.LSTM])
-    forget = range(int(LSTMGate.FORGET), len(biases), each)
+    forget = range(int(LSTMGate.FORGET), len(biases), each or 1)
     return [(b + b.dtype.type(forget_bias)) if i in forget else b for i, b in enumerate(biases)]
 
 

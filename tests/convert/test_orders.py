@@ -200,10 +200,11 @@ def test_a_pair_counts_while_its_sum_is_the_bias_and_no_longer():
     equal_models(convert.tensorflow.to_canonical(old, prefix="net/"), c)  # the space of TF 1.3
 
 
+@pytest.mark.parametrize("bias_mode", ["single_input", "double"])
 @pytest.mark.parametrize("forget_bias", [0.5, None])
-def test_the_number_that_tfs_own_lstm_cell_adds_when_it_runs_goes_to_the_forget_gate(forget_bias):
+def test_the_number_that_tfs_own_lstm_cell_adds_when_it_runs_goes_to_the_forget_gate(forget_bias, bias_mode):
     """rnn_cell_impl.py (r1.15): i, j, f, o = split(...); sigmoid(f + forget_bias), which is 1.0 by default."""
-    c = random_canonical(RNNSpec("lstm", 1, 4, 3, bias_mode="single_input", dtype="float64"), 1)
+    c = random_canonical(RNNSpec("lstm", 1, 4, 3, bias_mode=bias_mode, dtype="float64"), 1)
     arrays = {name.replace("cudnn_compatible_", ""): a for name, a in convert.tensorflow.from_canonical(c).items()}
     if forget_bias is None:
         with pytest.warns(UserWarning, match="lstm_cell adds forget_bias to its forget gate when it runs: 1.0"):
