@@ -98,7 +98,7 @@ def used_cells(named: Named, config: Any, layers: Any) -> Used:
     for path in paths:
         if path not in file.cells:
             _refuse(path, "has no arrays in this file: it may share those of another layer")
-    if layers is None and len(paths) > 1 and not file.is_plain_stack():
+    if layers is None and len(paths) > 1 and not _is_plain_stack(file.model, paths):
         names = list(short_names(file.recurrent).values())
         why = f"has {len(names)} recurrent layers: name those of one stack, in its order; the model's are layers="
         shown = f"{shorten(names, _LISTED)}, or -s layers={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
@@ -164,17 +164,21 @@ class _File:
 
     def paths_of(self, names: Sequence[str]) -> list[str]:
         """Return the paths of the layers that the names mean: the layer with this path, or all layers under it."""
-        found: list[str] = []
+        paths: list[str] = []
         for name in names:
             under = [name] if name in self.recurrent else [path for path in self.recurrent if is_under(path, name)]
             if not under:
                 known = some(list(short_names(self.recurrent).values()), shorten)
                 why = f"no recurrent cell is under this name; the names here are {known}"
                 raise ConvertError("keras", f"layers: {shorten(name)}", why)
-            if not set(under).isdisjoint(found):
+            if not set(under).isdisjoint(paths):
                 raise ConvertError("keras", f"layers: {shorten(name)}", "its layers are under a name before it, too")
-            found += under
-        return found
+            models = [layer for path, layer in self.layers.items() if f"/{path}".endswith(f"/{name}")]
+            if len(under) > 1 and not any(_is_plain_stack(model, under) for model in models):
+                order = ", ".join(short_names(under).values())
+                warn(f"the layers of {name!r} are read as one stack, in this order: {order}", Assumption)
+            paths += under
+        return paths
 
     def check_settings_known(self, layers: Sequence[str] | None) -> None:
         """Check that the configuration contains the settings of every layer that may be meant."""
@@ -188,18 +192,6 @@ class _File:
             advice = f"Name other layers, with layers=[...], or say how it was made, and {_ARRAYS_ALONE}"
             why = f"how this recurrent layer computes is unknown, since {why}. {advice}"
             raise ConvertError("keras", shorten(unknown[0]), why)
-
-    def is_plain_stack(self) -> bool:
-        """Return whether this is a Sequential model in which nothing between two recurrent layers changes numbers.
-
-        Sequential models within it count as their layers.
-        """
-        inner = list(_in_sequence(self.model))
-        places = [k for k, layer in enumerate(inner) if layer.path in self.recurrent]
-        if len(places) < len(self.recurrent):  # one is in a model of another class
-            return False
-        between = inner[places[0] : places[-1]]
-        return all(layer.path in self.recurrent or layer.kind in _PASSING for layer in between)
 
     def warn_of_notes(self, paths: list[str]) -> None:
         """Warn of what these layers and the model do around the RNN.
@@ -255,7 +247,8 @@ class _File:
 
 
 def _is_backward(cell: CellKeys) -> bool:
-    return _WAY.findall(cell.path)[-1:] == ["backward"]
+    """Return whether a cell of a Bidirectional layer is the backward one, which a model may call by any name."""
+    return _WAY.findall(cell.path)[-1:] != ["forward"]
 
 
 def _number(path: str, names: list[Any]) -> int:
@@ -265,6 +258,19 @@ def _number(path: str, names: list[Any]) -> int:
         return names.index(last)
     digits = last.rpartition("_")[2]
     return int(digits) if digits.isdecimal() else 0
+
+
+def _is_plain_stack(model: Layer, recurrent: Sequence[str]) -> bool:
+    """Return whether this is a Sequential model in which nothing between its recurrent layers changes numbers.
+
+    Sequential models within it count as their layers.
+    """
+    inner = list(_in_sequence(model))
+    places = [k for k, layer in enumerate(inner) if layer.path in recurrent]
+    if len(places) < len(recurrent):  # one is in a model of another class
+        return False
+    between = inner[places[0] : places[-1]]
+    return all(layer.path in recurrent or layer.kind in _PASSING for layer in between)
 
 
 def _in_sequence(layer: Layer) -> Iterator[Layer]:
