@@ -370,9 +370,10 @@ def test_peepholes_of_zeros_are_none():
     equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 
 
-@pytest.mark.parametrize("nodes", ["low", [], ["low", 3], ["other"]])
+@pytest.mark.parametrize("nodes", ["low", [], ["low", 3], ["other"], ["low", "low"]])
 def test_names_of_nodes_have_to_be_those_of_nodes(nodes):
-    with pytest.raises(ConvertError, match=r"expecting a list of names|no such RNN node among \['high', 'low'\]"):
+    texts = r"expecting a list of names|no such RNN node among \['high', 'low'\]|a node is listed twice: "
+    with pytest.raises(ConvertError, match=texts):
         convert.onnx.from_model(stack([X])[1], nodes=nodes)
 
 

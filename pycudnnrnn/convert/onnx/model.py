@@ -116,6 +116,8 @@ def _named_nodes(graph: Graph, names: Any) -> list[tuple[Graph, Any]]:
                 "onnx", f"nodes {shorten(name)}", several if matches else f"no such RNN node among {known}"
             )
         chosen += matches
+    if len(set(names)) != len(names):
+        raise ConvertError("onnx", "nodes", f"a node is listed twice: {shorten(names)}")
     return chosen
 
 
