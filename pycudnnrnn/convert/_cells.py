@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from pycudnnrnn._checks import shorten, some
+from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn._tf1.tensors import AVERAGE
 from pycudnnrnn.convert._named import Named, completed, flag
 from pycudnnrnn.errors import ConvertError
@@ -275,6 +276,8 @@ def find_cells(
             raise ConvertError(named.framework, "layers", f"a cell is under two of these names: {shorten(layers)}")
         chosen = [name for entry in layers for name in ([entry] if isinstance(entry, str) else entry)]
         named.keep_only(lambda key: any(is_under(key, name) for name in chosen))
+    if bidirectional is None and layers is None and named.framework != "keras":  # whose reader says what it assumes
+        warn_of_twins(named, [row[0] for row in rows if len(row) == 1])
     if bidirectional and not both:
         if len(rows) % 2:
             raise ConvertError(named.framework, "bidirectional", f"{len(rows)} cells do not make pairs")
@@ -285,6 +288,14 @@ def find_cells(
         why = "has only one direction: add the other, or give `layers` without it"
         raise ConvertError(named.framework, shorten(single), why)
     return [cell for row in rows for cell in row], len(rows[0])
+
+
+def warn_of_twins(named: Named, cells: Sequence[tuple[str, dict[str, str]]]) -> None:
+    """Warn of two cells with the same shapes, given by path and keys: they may be one layer's two directions."""
+    shapes = [sorted((part, named.shape_of(key)) for part, key in keys.items()) for _, keys in cells]
+    if len(shapes) == 2 and shapes[0] == shapes[1]:
+        names = " and ".join(shorten(path) for path, _ in cells)
+        warn(f"{names} are read as two layers: if they are two directions, give bidirectional=True", Assumption)
 
 
 def _listed(framework: str, cells: list[CellKeys], names: list[str], entry: Any) -> list[list[CellKeys]]:

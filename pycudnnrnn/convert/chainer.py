@@ -7,7 +7,7 @@ import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
-from pycudnnrnn.convert._cells import Cell, choose_under, grouped
+from pycudnnrnn.convert._cells import Cell, choose_under, grouped, warn_of_twins
 from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
 from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
@@ -20,7 +20,7 @@ _KEY: Final = re.compile(r"(?P<scope>(?s:.*?))(?P<number>[0-9]{1,6})/(?P<part>[w
 
 
 def to_canonical(
-    arrays: Any, *, prefix: str = "", bidirectional: bool = False, activation: Literal["tanh", "relu"] = "tanh"
+    arrays: Any, *, prefix: str = "", bidirectional: bool | None = None, activation: Literal["tanh", "relu"] = "tanh"
 ) -> Canonical:
     """Read the parameters of `NStepLSTM`, `NStepGRU` and the others, as `chainer.serializers.save_npz` names them.
 
@@ -32,7 +32,7 @@ def to_canonical(
         prefix: read only keys that begin with this, such as "encoder"; the others belong to other parts of the
             model. A "/" is added after a letter or a digit. Default: "" (all keys).
         bidirectional: True for NStepBiLSTM and the like, which have two children per layer. The names do not contain
-            this. Default: False.
+            this. None: False, with a warning if two children have the same shapes. Default: None.
         activation: "tanh" for NStepRNNTanh, "relu" for NStepRNNReLU. The names do not contain this. Default: "tanh".
 
     Returns:
@@ -52,15 +52,16 @@ def to_canonical(
 
     Source: chainer.links.NStepLSTM (7.8).
     """
-    bidirectional = flag("chainer", "bidirectional", bidirectional)
+    D = 1 + (bidirectional is not None and flag("chainer", "bidirectional", bidirectional))
     plain = plain_mode("chainer", activation)
     named = Named("chainer", arrays)
-    D = 1 + bidirectional
     cells = [
         Cell(f"{scope}{number}", keys, scope, int(number) // D, int(number) % D == 1, (scope, scope.lstrip("/")), None)
         for (scope, number), keys in grouped(named, _place).items()
     ]
     ordered = [cell for layer in choose_under(named, cells, prefix, "/") for cell in layer]
+    if bidirectional is None:
+        warn_of_twins(named, [(cell.scope, cell.keys) for cell in ordered])
     first = ordered[0].scope
     G = (1 + max((int(part[1]) for cell in ordered for part in cell.keys if part[0] == "w"), default=0)) // 2
     modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain}

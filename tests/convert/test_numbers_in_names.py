@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn._messages import Assumption
 from tests.helpers.oracles import random_canonical
 
 LAYERS = 12
@@ -22,3 +23,14 @@ def test_layer_10_comes_after_layer_2_in_whichever_order_a_file_has_them(framewo
     read = reader.to_canonical({name: arrays[name] for name in names})
     assert read.spec.num_layers == LAYERS
     assert all(map(np.array_equal, read.weights, c.weights))
+
+
+@pytest.mark.parametrize("framework", ["flax", "equinox", "chainer"])
+def test_two_cells_that_may_be_two_directions_are_read_as_layers_with_a_warning(framework):
+    c = random_canonical(RNNSpec("lstm", 2, 3, 3), 1)
+    reader = getattr(convert, framework)
+    arrays = reader.from_canonical(c)
+    with pytest.warns(Assumption, match="are read as two layers: if they are two directions, give bidirectional=True"):
+        assert reader.to_canonical(arrays).spec.num_layers == 2
+    assert reader.to_canonical(arrays, bidirectional=False).spec.num_layers == 2
+    assert reader.to_canonical(arrays, bidirectional=True).spec.num_dirs == 2
