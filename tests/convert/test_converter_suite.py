@@ -8,7 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from pycudnnrnn import RNNSpec, convert, testing
-from pycudnnrnn.cli.convert.runners import run_pytorch
+from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.testing import strategies
 from tests.helpers.oracles import need
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn.cli.convert.runners import run_pytorch
+from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import (
     equal_dicts,

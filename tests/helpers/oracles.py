@@ -11,7 +11,7 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "torch")  # the one backend of Keras that computes in float64 without a switch
 
 from pycudnnrnn import RNNSpec, convert, ops
-from pycudnnrnn.cli.convert.runners import RUNNERS
+from pycudnnrnn.cli.convert.verify import RUNNERS
 from pycudnnrnn.testing.strategies import make_problem
 
 FRAMEWORKS = [name for name in convert.__all__ if inspect.ismodule(getattr(convert, name))]
