@@ -84,11 +84,9 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
-    ema = flag("tensorflow", "ema", ema)
-    spec, cell, tensors, aside = _read(arrays, prefix, layers, activation, ema=ema)
+    spec, cell, tensors, aside = _read(arrays, prefix, layers, activation, ema=flag("tensorflow", "ema", ema))
     if aside:
-        averages = "; ema=True reads the averages" if AVERAGE in aside and not ema else ""
-        warn(f"left out, because no cell has them: {aside}{averages}")
+        warn(f"left out, because no cell has them: {aside}")
     dtype = next(iter(tensors.values())).dtype
     weights, biases = tf1.from_tf(spec, tensors, halve=False)
     if spec.mode is RNNMode.LSTM and cell not in MODES:
@@ -143,8 +141,8 @@ def from_canonical(
     if c.spec.mode is RNNMode.GRU and c.biases:
         c = c.double_biases()  # its candidate has two biases in TF, whatever the gates have
     arrays = tf1.to_tf(c.spec, c.weights, c.biases)
-    found = {t.name: arrays[t.name] for t in tf1.tf_tensors(c.spec) if t.kind != "pair" or apart}
-    return under("tensorflow", prefix, found)
+    tensors = {t.name: arrays[t.name] for t in tf1.tf_tensors(c.spec) if t.kind != "pair" or apart}
+    return under("tensorflow", prefix, tensors)
 
 
 def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None, each: int) -> list[Array]:
@@ -209,6 +207,8 @@ def _read(
     keys = {key.removesuffix(AVERAGE) for key in names.values()}
     aside = named.leave_out(lambda key: not key.startswith(scopes) or key in keys or tf1.is_below(key, keys))
     named.finish()
+    if not ema and any(key + AVERAGE in named for key in keys):
+        aside += "; ema=True reads the averages"
     return spec, cells[0].kind, taken, aside
 
 
@@ -259,10 +259,7 @@ def _stacks_in(by_scope: dict[str, tf1.Cell]) -> list[Stack]:
 
 def _spec_of(named: Named, cells: list[tf1.Cell], num_dirs: int, activation: str | None) -> RNNSpec:
     """Return the spec of these cells, by the names and the first cell's shapes."""
-    first, G = (
-        cells[0],
-        3 if "gates/kernel" in cells[0].names else len(STACKED_GATES[MODES.get(cells[0].kind, RNNMode.LSTM)]),
-    )
+    first = cells[0]
     kinds = {(MODES.get(cell.kind), "gates/kernel" in cell.names) for cell in cells}
     if len(kinds) > 1:
         named.refuse(first.scope, f"expecting one kind of cell, got {', '.join(sorted({cell.kind for cell in cells}))}")
@@ -272,38 +269,27 @@ def _spec_of(named: Named, cells: list[tf1.Cell], num_dirs: int, activation: str
                 named.refuse(key, "another cell, GRUCell: its reset gate comes before the product, cuDNN's after it")
             if part in _PEEPHOLES:
                 named.refuse(key, "is a peephole, which cuDNN's LSTM does not have")
-    mode = RNNMode.GRU if G == 3 else _mode_of(first.kind, activation)
-    rows = named.shape(first.names["gates/kernel" if G == 3 else "kernel"], 2)[0]
+    gru = "gates/kernel" in first.names
+    mode = RNNMode.GRU if gru else MODES.get(first.kind, RNNMode.LSTM)
+    if mode is RNNMode.RNN_TANH and activation is None:
+        why = "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu, which write the same: 'tanh' or 'relu'"
+        raise ConvertError("tensorflow", "activation", why)
+    mode = plain_mode("tensorflow", activation) if activation and mode is RNNMode.RNN_TANH else mode
+    rows = named.shape(first.names["gates/kernel" if gru else "kernel"], 2)[0]
     U = first.num_units
     P = named.shape(first.names["projection/kernel"], 2)[1] if "projection/kernel" in first.names else None
     skip = rows == (P or U)
     bias_mode = BiasMode.NONE
     if any("bias" in part for part in first.names):
-        pair = G == 3 or any("bias_cudnn" in part for cell in cells for part in cell.names)
+        pair = gru or any("bias_cudnn" in part for cell in cells for part in cell.names)
         bias_mode = BiasMode.DOUBLE if pair else BiasMode.SINGLE_INPUT
+    inputs, input_mode = (U, InputMode.SKIP_INPUT) if skip else (rows - (P or U), InputMode.LINEAR_INPUT)
+    direction = Direction.BIDIRECTIONAL if num_dirs == 2 else Direction.UNIDIRECTIONAL
+    L = len(cells) // num_dirs
     try:
-        return RNNSpec(
-            mode,
-            len(cells) // num_dirs,
-            U,
-            U if skip else rows - (P or U),
-            InputMode.SKIP_INPUT if skip else InputMode.LINEAR_INPUT,
-            Direction.BIDIRECTIONAL if num_dirs == 2 else Direction.UNIDIRECTIONAL,
-            num_proj=P,
-            bias_mode=bias_mode,
-        )
+        return RNNSpec(mode, L, U, inputs, input_mode, direction, num_proj=P, bias_mode=bias_mode)
     except ArgumentError as error:
         raise ConvertError("tensorflow", f"{mode} of {U} units", str(error)) from error
-
-
-def _mode_of(cell: str, activation: str | None) -> RNNMode:
-    mode = MODES.get(cell, RNNMode.LSTM)
-    if mode is not RNNMode.RNN_TANH:
-        return mode
-    if activation is None:
-        why = "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu, which write the same: 'tanh' or 'relu'"
-        raise ConvertError("tensorflow", "activation", why)
-    return plain_mode("tensorflow", activation)
 
 
 STACKS["tensorflow"] = _stacks

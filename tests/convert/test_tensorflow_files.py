@@ -146,6 +146,13 @@ def test_averages_are_read_if_the_caller_asks_for_them():
     check(convert.tensorflow.to_canonical(named, forget_bias=0, ema=True), stack_of(means, 0, "rnn/lstm_cell"))
 
 
+def test_the_way_to_averages_is_shown_however_long_their_names_are():
+    arrays = at(f"{'decoder/' * 9}rnn/lstm_cell", 1)
+    averages = {f"{name}/ExponentialMovingAverage": array for name, array in arrays.items()}
+    with pytest.warns(UserWarning, match="; ema=True reads the averages$"):
+        convert.tensorflow.to_canonical(arrays | averages, prefix="decoder/" * 9, forget_bias=0)
+
+
 def keras_lstm(scope):
     shapes = {"kernel": (I, 4 * U), "recurrent_kernel": (U, 4 * U), "bias": (4 * U,)}
     return {f"{scope}/{name}": np.ones(shape) for name, shape in shapes.items()}
