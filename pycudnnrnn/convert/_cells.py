@@ -7,7 +7,7 @@ any names may surround a cell (`CellKeys`), and `find_cells` orders them by the 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from pycudnnrnn._checks import shorten, some
@@ -156,20 +156,20 @@ def listed_layers(framework: str, cells: Sequence[Cell], layers: Any, stacks: It
         ConvertError: not a list of names and pairs, no cell of a name, or layers of one and of two directions.
     """
     check_layers(framework, layers)
-    by_name = {bare(cell.scope): [[cell]] for cell in cells}
+
+    def under(name: str) -> Layers:
+        cell = [[[cell]] for cell in cells if bare(cell.scope) == bare(name)]
+        stack = [cell for cell in cells if bare(cell.stack) == bare(name)]
+        if not cell and not stack:
+            raise unclear(framework, f"layers: {shorten(bare(name))}", "no recurrent cell has this scope", stacks)
+        return cell[-1] if cell else in_layers(framework, stack)
+
     chosen: Layers = []
     for entry in layers:
-        names = [bare(name) for name in ([entry] if isinstance(entry, str) else entry)]
-        for name in names:
-            stack = [cell for cell in cells if bare(cell.stack) == name]
-            if name not in by_name and stack:
-                by_name[name] = in_layers(framework, stack)
-            if name not in by_name:
-                raise unclear(framework, f"layers: {shorten(name)}", "no recurrent cell has this scope", stacks)
-        pair = [cell for name in names for row in by_name[name] for cell in row]
-        if not isinstance(entry, str) and len(pair) != 2:
+        rows = [row for name in ([entry] if isinstance(entry, str) else entry) for row in under(name)]
+        if not isinstance(entry, str) and [len(row) for row in rows] != [1, 1]:
             raise ConvertError(framework, f"layers: {shorten(entry)}", "a pair takes two single cells")
-        chosen += by_name[names[0]] if isinstance(entry, str) else [pair]
+        chosen += rows if isinstance(entry, str) else [rows[0] + rows[1]]
     if len({len(row) for row in chosen}) > 1:
         why = f"layers of one and of two directions do not make one stack: {shorten(layers)}"
         raise ConvertError(framework, "layers", why)
@@ -187,14 +187,11 @@ def check_layers(framework: str, layers: Any) -> None:
     """
     entries = layers if isinstance(layers, (list, tuple)) else ()
     pairs = [[entry] * 2 if isinstance(entry, str) else entry for entry in entries]
-    right = all(isinstance(pair, (list, tuple)) and len(pair) == 2 and all(map(_is_name, pair)) for pair in pairs)
-    if layers is not None and not (pairs and right):
+    are_two = all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs)
+    right = pairs and are_two and all(isinstance(name, str) and bare(name) for pair in pairs for name in pair)
+    if layers is not None and not right:
         what = "a list of names, or of pairs (forward, backward) of names"
         raise ConvertError(framework, "layers", f"expecting {what}, got {shorten(layers)}")
-
-
-def _is_name(name: Any) -> bool:
-    return isinstance(name, str) and bool(bare(name))
 
 
 def bare(scope: str) -> str:
@@ -205,14 +202,12 @@ def bare(scope: str) -> str:
 def unclear(framework: str, what: str, why: str, stacks: Iterable[Stack]) -> ConvertError:
     """Return the error of a choice that the caller has to make. Its text lists what there is to choose."""
     listed = list(stacks)
-    advice = f"; choose one: {some(list(map(str, listed)), str)}" if listed else ""
-    advice += f"; {listed[0].option()} on the command line, where inspect describes each" if listed else ""
-    advice += (
-        ", or list the layers of one from the bottom: layers=[...]"
-        if len(listed) > 1 and framework in {"pytorch", "tensorflow"}
-        else ""
-    )
-    return ConvertError(framework, what, why + advice, tuple(stack.keywords for stack in listed if stack.certain))
+    if listed:
+        why += f"; choose one: {some(list(map(str, listed)), str)}"
+        why += f"; {listed[0].option()} on the command line, where inspect describes each"
+    if len(listed) > 1 and framework in {"pytorch", "tensorflow"}:
+        why += ", or list the layers of one from the bottom: layers=[...]"
+    return ConvertError(framework, what, why, tuple(stack.keywords for stack in listed if stack.certain))
 
 
 def nearest(named: Named) -> str:
@@ -225,9 +220,8 @@ def nearest(named: Named) -> str:
         hint += "; a SavedModel has numbers for names: convert.keras reads {v.name: v.numpy() for v in "
         hint += "tensorflow.saved_model.load(folder).variables}, or an .npz of it (--from keras on the command line)"
     hint += "; ema=True reads averages" if any(key.endswith(AVERAGE) for key in near) else ""
-    return (
-        f"no recurrent cell among {len(list(named))} arrays; the nearest names are {some(sorted(near), shorten)}{hint}"
-    )
+    names = some(sorted(near), shorten)
+    return f"no recurrent cell among {len(list(named))} arrays; the nearest names are {names}{hint}"
 
 
 class CellKeys(NamedTuple):
@@ -300,12 +294,9 @@ def warn_of_twins(named: Named, cells: Sequence[tuple[str, dict[str, str]]]) -> 
 
 def _listed(framework: str, cells: list[CellKeys], names: list[str], entry: Any) -> list[list[CellKeys]]:
     """Return the layers under a name of `layers`, or the one of a pair of names."""
-    under = []
-    for name in [entry] if isinstance(entry, str) else entry:
-        under.append([cell for cell in cells if is_under(cell.path, name)])
-        if not under[-1]:
-            why = f"no recurrent cell is under this name; the names here are {some(names, shorten)}"
-            raise ConvertError(framework, f"layers: {shorten(name)}", why)
+    paths = [cell.path for cell in cells]
+    chosen = [paths_under(framework, paths, n, names) for n in ([entry] if isinstance(entry, str) else entry)]
+    under = [[cell for cell in cells if cell.path in each] for each in chosen]
     if isinstance(entry, str):
         return _in_order(framework, under[0])
     if [len(each) for each in under] != [1, 1]:
@@ -363,6 +354,19 @@ def layer_names(paths: list[str]) -> list[str]:
     whole = list(dict.fromkeys(_INNER.sub("", path) for path in paths))
     ends = [re.search(r"[^/]*(?:/[0-9]+)?$", path)[0] for path in whole]  # type: ignore[index]  # matches anything
     return ends if len(set(ends)) == len(ends) else whole
+
+
+def paths_under(framework: str, paths: Collection[str], name: str, shown: list[str]) -> list[str]:
+    """Return the paths that a name in `layers` means: this path, or all that contain it.
+
+    Raises:
+        ConvertError: there are none; `shown` are the names to choose from.
+    """
+    under = [name] if name in paths else [path for path in paths if is_under(path, name)]
+    if not under:
+        why = f"no recurrent cell is under this name; the names here are {some(shown, shorten)}"
+        raise ConvertError(framework, f"layers: {shorten(name)}", why)
+    return under
 
 
 def is_under(path: str, name: str) -> bool:

@@ -82,7 +82,7 @@ def test_files_may_be_written_side_by_side(tmp_path, monkeypatch):
         ({"gru/gru_cell/kernel": np.array(["x"], object)}, "expecting a floating dtype"),
         ({"gru/gru_cell/kernel": np.ones(3), "gru/gru_cell/bias": [1.0]}, "expecting an array, got list"),
         ({"one/gru_cell/kernel": np.ones(3)}, "where Keras looks for lstm"),
-        ({f"bidirectional/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "name already exists"),
+        ({f"bidirectional/forward_{n}/gru_cell/kernel": np.ones(3) for n in "ab"}, "has the place of another array"),
         ({}, "empty"),
     ],
 )
@@ -196,7 +196,7 @@ HOSTILE_ZIP = {
     "JSON without a bottom": (lambda good: with_(good, config_json=b"[" * 100_000), "its configuration cannot be read"),
     "two layers of one name": (
         lambda good: with_(good, config_json=renamed_in(good["config.json"], "x", "x/cell")),
-        "is the name of two layers"),
+        "two of its layers have one name"),
 }  # fmt: skip
 
 

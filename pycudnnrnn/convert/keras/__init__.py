@@ -25,11 +25,8 @@ __all__ = ["from_canonical", "read", "to_canonical", "write_h5"]
 __dir__ = __all__.copy
 
 _USUAL: Final[dict[str, Any]] = {
-    "activation": "tanh",
-    "recurrent_activation": "sigmoid",
-    "reset_after": True,
-    "go_backwards": False,
-}
+    "activation": "tanh", "recurrent_activation": "sigmoid", "reset_after": True, "go_backwards": False
+}  # fmt: skip
 _CLASSES: Final = {
     RNNMode.LSTM: "lstm", RNNMode.GRU: "gru", RNNMode.RNN_TANH: "simple_rnn", RNNMode.RNN_RELU: "simple_rnn"
 }  # fmt: skip
@@ -123,24 +120,26 @@ def to_canonical(
     bias_shape = _bias_shape(named, mode, cells[0], columns)
     cudnn = bias_shape == (2 * columns,) and mode in (RNNMode.LSTM, RNNMode.GRU)
     if config is None:
-        used = () if cudnn else ("activation",) if mode not in (RNNMode.LSTM, RNNMode.GRU) else _OF_GATES
-        if "recurrent_activation" in used and keywords["recurrent_activation"] is None:
+        has_gates = mode in (RNNMode.LSTM, RNNMode.GRU)
+        used = [] if cudnn else ["activation", "recurrent_activation"] if has_gates else ["activation"]
+        used += ["reset_after"] if mode is RNNMode.GRU and bias_shape is None else []
+        assumed = [f"{key}={_USUAL[key]!r}" for key in (*used, "go_backwards") if keywords[key] is None]
+        if "recurrent_activation='sigmoid'" in assumed:
             _check_version(getattr(arrays, "version", ""))
-        used = (*used, "reset_after") if mode is RNNMode.GRU and bias_shape is None else used
-        ordered = (
-            layer_names([cell.path for cell in cells[::num_dirs]]) if layers is None and len(cells) > num_dirs else []
-        )
-        _warn_of_assumptions([key for key in (*used, "go_backwards") if keywords[key] is None], ordered)
+        if layers is None and len(cells) > num_dirs:
+            assumed.append(f"layers={layer_names([cell.path for cell in cells[::num_dirs]])!r}")
+        if assumed:
+            warn(f"the arrays do not contain how their layers were made: read with {', '.join(assumed)}", Assumption)
     form = _form(mode, biases=bias_shape is not None, cudnn=cudnn)
-    found = []
+    pseudo_layers = []
     for p, cell in enumerate(cells):
         rows = inputs if p < num_dirs else num_dirs * U
         shapes = {"kernel": (rows, columns), "recurrent_kernel": (U, columns), "bias": bias_shape or ()}
         variables = {t.name: named.take(cell.key(t.name), *shapes[t.name]) for t in form}
         variables |= {"bias": variables["bias"].reshape(-1)} if "bias" in variables else {}
-        found.append(unstack(form, _from_cudnn(variables, U) if cudnn else variables, columns // U))
+        pseudo_layers.append(unstack(form, _from_cudnn(variables, U) if cudnn else variables, columns // U))
     named.finish()
-    return assemble("keras", mode, found, num_dirs)
+    return assemble("keras", mode, pseudo_layers, num_dirs)
 
 
 def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: bool = False) -> dict[str, Array]:
@@ -177,15 +176,15 @@ def from_canonical(c: Canonical, *, layers: Sequence[str] | None = None, cudnn: 
     inner = f"cu_dnn{_CLASSES[spec.mode]}" if cudnn else _CLASSES[spec.mode]
     outer = "bidirectional" if spec.num_dirs == 2 else inner
     names = named_layers("keras", layers, [_numbered(outer, k) for k in range(spec.num_layers)])
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for p, layer in enumerate(pseudo_layers):
         k, direction = divmod(p, spec.num_dirs)
         path = names[k] + "/"
         if spec.num_dirs == 2:
             path += f"{('forward', 'backward')[direction]}_{_numbered(inner, k)}/"
         path += "" if cudnn else f"{inner}_cell/"
-        found |= {path + name: array for name, array in _written(spec.mode, layer, cudnn=cudnn).items()}
-    return found
+        arrays |= {path + name: array for name, array in _written(spec.mode, layer, cudnn=cudnn).items()}
+    return arrays
 
 
 def _check_version(version: str) -> None:
@@ -193,20 +192,11 @@ def _check_version(version: str) -> None:
     numbers = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", version)
     if numbers and (int(numbers[1]), int(numbers[2])) < (2, 3):
         which = " (TF 1's tf.keras; in TF 2.0 and 2.1 it is sigmoid)" if version.endswith("-tf") else ""
-        why = (
-            f"the file is of Keras {version}, whose LSTM and GRU have hard_sigmoid gates by default{which}, which cuDNN"
-        )
-        why += " does not have: if the layers were made with sigmoid, give recurrent_activation='sigmoid'"
+        why = f"the file is of Keras {version}, whose LSTM and GRU have hard_sigmoid gates by default{which}, which "
+        why += "cuDNN does not have: if the layers were made with sigmoid, give recurrent_activation='sigmoid'"
         raise ConvertError("keras", "recurrent_activation", why)
 
 
-def _warn_of_assumptions(keys: list[str], ordered: list[str]) -> None:
-    assumed = [f"{key}={_USUAL[key]!r}" for key in keys] + [f"layers={ordered!r}"] * bool(ordered)
-    if assumed:
-        warn(f"the arrays do not contain how their layers were made: read with {', '.join(assumed)}", Assumption)
-
-
-_OF_GATES: Final = ("activation", "recurrent_activation")
 _RESET_BEFORE: Final = (
     "the GRU resets before the recurrent product, and cuDNN's after it: they compute different things, and no weights "
     "make them equal"
@@ -255,14 +245,14 @@ def _from_cudnn(variables: dict[str, Array], units: int) -> dict[str, Array]:
 
 def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Array]:
     G, (U, inputs) = len(layer.W), layer.W[0].shape
-    found = {t.name: t.of(layer) for t in _form(mode, biases=cudnn or bool(layer.biases), cudnn=cudnn)}
+    arrays = {t.name: t.of(layer) for t in _form(mode, biases=cudnn or bool(layer.biases), cudnn=cudnn)}
     if cudnn:  # each block the memory of cuDNN's matrix: what `_from_cudnn` undoes
         for name, rows in (("kernel", inputs), ("recurrent_kernel", U)):
-            blocks = np.split(found[name], G, axis=1)
-            found[name] = np.hstack([np.ascontiguousarray(block.T).reshape(rows, U) for block in blocks])
-    elif "bias" in found and mode is RNNMode.GRU:
-        found["bias"] = found["bias"].reshape(2, -1)
-    return found
+            blocks = np.split(arrays[name], G, axis=1)
+            arrays[name] = np.hstack([np.ascontiguousarray(block.T).reshape(rows, U) for block in blocks])
+    elif "bias" in arrays and mode is RNNMode.GRU:
+        arrays["bias"] = arrays["bias"].reshape(2, -1)
+    return arrays
 
 
 def _numbered(name: str, k: int) -> str:

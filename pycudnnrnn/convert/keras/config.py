@@ -80,6 +80,21 @@ class Layer:
         """How a Bidirectional layer joins its directions; "concat" for any other layer."""
         return self.entry["config"].get("merge_mode", "concat") if self.kind == "Bidirectional" else "concat"
 
+    @property
+    def calls(self) -> list[Any]:
+        """The calls of this layer in the model around it."""
+        return inside(self.entry.get("inbound_nodes"))
+
+    @property
+    def has_states(self) -> bool:
+        """Whether a call gives this layer initial states.
+
+        Keras 3 writes a call as an object with `args` and `kwargs`, Keras 2 as a list of tensors with the call's
+        keywords in them.
+        """
+        arguments = [call.get("args") if isinstance(call, dict) else call for call in self.calls]
+        return any(len(inside(each)) > 1 for each in arguments) or _has_value("initial_state", self.calls)
+
     def walk(self) -> Iterator[Layer]:
         """Yield this layer and every layer in it, in the model's order."""
         yield self
@@ -94,16 +109,16 @@ def parsed(path: str | os.PathLike[str], text: Any) -> Any:
         ConvertError: it is not JSON, or nested too deep.
     """
     try:
-        found = json.loads(text)
+        config = json.loads(text)
     except (TypeError, ValueError, RecursionError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
-    level = [found]
+    level = [config]
     for _ in range(_DEEPEST):
         level = [item for value in level for item in inside(value)]
     if level:
         why = f"its configuration cannot be read: it is nested deeper than {_DEEPEST} levels"
         raise ConvertError("keras", str(path), why)
-    return {} if found is None else found
+    return {} if config is None else config
 
 
 def inside(value: Any) -> list[Any]:
@@ -163,16 +178,6 @@ def layers_of_cells(cells: Iterable[str], paths: Collection[str]) -> Iterator[st
         alone = inner.get((parts[0], parts[1]), []) if len(parts) > 1 else []
         of_keras_2 = alone[0] if len(alone) == 1 else None
         yield max((path for path in whole if path in paths), key=len, default=of_keras_2)
-
-
-def has_states(call: Any) -> bool:
-    """Return whether a call gives a layer initial states.
-
-    Keras 3 writes a call as an object with `args` and `kwargs`, Keras 2 as a list of tensors with the call's keywords
-    in them.
-    """
-    arguments = call.get("args") if isinstance(call, dict) else call
-    return len(inside(arguments)) > 1 or _has_value("initial_state", call)
 
 
 def _has_value(key: str, value: Any) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._files import Source, write_atomically
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert._named import Named, as_numpy
+from pycudnnrnn.convert._named import Named
 from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import DType
@@ -93,12 +93,9 @@ def _read_zip(path: str | os.PathLike[str], source: Source) -> FileArrays:
     names = _own_names(model_of(model))
     with _h5py().File(weights, "r") as file:
         arrays = _arrays_in(file, source.size)
-    renamed: dict[str, Array] = {}
-    for key, array in arrays.items():
-        own = _renamed(key, names)
-        if own in renamed:
-            raise ConvertError("keras", shorten(own), "is the name of two layers in this file")
-        renamed[own] = array
+    renamed = {_renamed(key, names): array for key, array in arrays.items()}
+    if len(renamed) < len(arrays):
+        raise ConvertError("keras", str(path), "two of its layers have one name")
     return FileArrays(renamed, model)
 
 
@@ -144,8 +141,7 @@ def check_name(path: str | os.PathLike[str]) -> None:
 
 def h5_image(arrays: dict[str, Array]) -> bytes:
     """Return the bytes of the file that `write_h5` writes."""
-    h5py = _h5py()
-    places: list[tuple[str, Array]] = []
+    places: dict[str, Array] = {}
     named = Named("keras", arrays)
     for name in named:
         match = _PATH.fullmatch(name)
@@ -154,19 +150,14 @@ def h5_image(arrays: dict[str, Array]) -> bytes:
             raise ConvertError("keras", shorten(name), why)
         way = f"{match[2]}_layer/" if match[2] else ""
         place = f"layers/{match[1]}/{way}cell/vars/{VARIABLES.index(match[3])}"
-        places.append((place, as_numpy("keras", name, arrays[name])))
-    try:
-        return _image(h5py, places)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ConvertError("keras", "arrays", f"cannot be written as HDF5: {error}") from error
-
-
-def _image(h5py: Any, places: list[tuple[str, Array]]) -> bytes:
+        if place in places:
+            named.refuse(name, "has the place of another array in a .weights.h5 file")
+        places[place] = named.array(name)
     # In memory: HDF5 writes a file in many pieces, and h5py does not report a full disk at the last one. Two files in
     # memory with the same name at the same time would be one file.
-    with h5py.File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
+    with _h5py().File(secrets.token_hex(16), "w", driver="core", backing_store=False) as file:
         file.create_group("vars")
-        for place, array in places:
+        for place, array in places.items():
             dataset = file.create_dataset(place, data=array)
             if array.dtype.name == _BFLOAT16:  # HDF5 stores its bytes, and Keras stores the dtype in an attribute
                 dataset.attrs["dtype"] = _BFLOAT16
@@ -175,12 +166,6 @@ def _image(h5py: Any, places: list[tuple[str, Array]]) -> bytes:
         file.flush()
         image: bytes = file.id.get_file_image()
     return image
-
-
-def _is_floating(dataset: Any) -> bool:
-    """Return whether a dataset has floating-point elements. Two bytes without a type are bfloat16."""
-    bare = dataset.dtype.kind == "V" and dataset.dtype.names is None and dataset.dtype.itemsize == 2
-    return dataset.dtype.kind == "f" or bare
 
 
 def _h5py() -> Any:
@@ -210,25 +195,25 @@ def _arrays_in(file: Any, nbytes: int) -> dict[str, Array]:
     h5py = _h5py()
     link = file.id.links.visit(lambda name, link: None if link.type == h5py.h5l.TYPE_HARD else name, info=True)
     if link is not None:
-        raise ConvertError(
-            "keras", shorten(link.decode(errors="replace")), "is a link to elsewhere, which is not followed"
-        )
+        link = shorten(link.decode(errors="replace"))
+        raise ConvertError("keras", link, "is a link to elsewhere, which is not followed")
     items: list[tuple[str, Any]] = []
     file.visititems(lambda name, item: items.append((name, item)))
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     room = _MOST_EXPANSION * nbytes
     for name, item in items:
         if isinstance(item, h5py.Dataset) and item.shape is not None and not name.startswith("optimizer"):
             if item.external or item.is_virtual:
                 raise ConvertError("keras", shorten(name), "keeps its data in another file, which is not opened")
-            if _is_floating(item):
+            dtype = item.dtype
+            if dtype.kind == "f" or (dtype.kind == "V" and dtype.names is None and dtype.itemsize == 2):  # bfloat16
                 room -= item.nbytes
                 if room < 0:
                     why = f"declares more than {_MOST_EXPANSION} times the bytes of the file, with the arrays before it"
                     raise ConvertError("keras", shorten(name), why)
                 array = item[()]
-                found[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
-    return found
+                arrays[name] = array if array.dtype.kind == "f" else array.view(DType.BFLOAT16.numpy)
+    return arrays
 
 
 def _own_names(model: Layer, path: str = "") -> dict[str, str]:
@@ -236,14 +221,14 @@ def _own_names(model: Layer, path: str = "") -> dict[str, str]:
 
     Source: keras.saving (3.15), `_save_container_state`.
     """
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     counts: Counter[str] = Counter()
     for layer in model.layers:
         word = _WORDS.sub("_", str(layer.entry.get("class_name"))).lower()
         group = f"{path}layers/{word}" + (f"_{counts[word]}" if counts[word] else "")
         counts[word] += 1
-        found |= {group: layer.path} | _own_names(layer, f"{group}/")
-    return found
+        groups |= {group: layer.path} | _own_names(layer, f"{group}/")
+    return groups
 
 
 def _renamed(key: str, names: dict[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._messages import Assumption, warn
@@ -18,19 +18,10 @@ from pycudnnrnn.convert._cells import (
     is_under,
     layer_names,
     nearest,
+    paths_under,
 )  # fmt: skip
 from pycudnnrnn.convert._named import Named
-from pycudnnrnn.convert.keras.config import (
-    SETTINGS,
-    Layer,
-    Settings,
-    config_of,
-    has_states,
-    inside,
-    layers_of_cells,
-    model_of,
-    short_names,
-)  # fmt: skip
+from pycudnnrnn.convert.keras.config import SETTINGS, Layer, Settings, config_of, layers_of_cells, model_of, short_names
 from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.errors import ConvertError
 
@@ -56,14 +47,6 @@ _LISTED: Final = 1000
 _ARRAYS_ALONE: Final = "give the arrays alone: dict(arrays), or a .weights.h5 on the command line"
 
 
-class Used(NamedTuple):
-    """The cells of one RNN, layer by layer and forward first, and the keywords of `to_canonical` that they share."""
-
-    cells: list[CellKeys]
-    num_dirs: int
-    settings: Settings
-
-
 def split_name(key: str) -> tuple[str, str] | None:
     """Split the name of an array into its cell's path and its variable; None if it belongs to no cell."""
     match = _KEY.fullmatch(key)
@@ -73,11 +56,14 @@ def split_name(key: str) -> tuple[str, str] | None:
     return match["path"] or match["cell"] or "", own
 
 
-def used_cells(named: Named, config: Any, layers: Any) -> Used:
+def used_cells(named: Named, config: Any, layers: Any) -> tuple[list[CellKeys], int, Settings]:
     """Choose the layers with the names in `layers`; without names those of a stack that is easy to see.
 
+    Return their cells, layer by layer and forward first, the number of directions, and the keywords of `to_canonical`
+    that they share.
+
     `config` is the configuration of the model. Without one (None), the names of the arrays decide: all recurrent
-    layers are a stack.
+    layers are a stack, and other layers are left out.
 
     Raises:
         ConvertError: there is no layer of this name, or there are several layers and no names; they differ in more than
@@ -85,12 +71,15 @@ def used_cells(named: Named, config: Any, layers: Any) -> Used:
             of one.
     """
     if config is None:
-        return _cells_by_name(named, layers)
+        recurrent = {cell.path for cell in _recurrent_cells(named)}
+        if not recurrent:
+            raise ConvertError("keras", "arrays", nearest(named))
+        named.keep_only(lambda key: "/" not in key or (split_name(key) or key.rpartition("/"))[0] in recurrent)
+        return *find_cells(named, split_name, layers, None), {}
     check_layers("keras", layers)
     if any(not isinstance(entry, str) for entry in layers or ()):
         raise ConvertError("keras", "layers", f"the file has a configuration, which has no such pairs: {_ARRAYS_ALONE}")
-    recurrent = _recurrent_paths(named)
-    file = _File([cell for cell in group_cells(named, split_name) if cell.path in recurrent], config)
+    file = _File(_recurrent_cells(named), config)
     file.check_settings_known(layers)
     if not file.recurrent:
         raise ConvertError("keras", "model", "has no recurrent layer")
@@ -107,14 +96,13 @@ def used_cells(named: Named, config: Any, layers: Any) -> Used:
     settings = file.settings(paths)
     cells = [cell for path in paths for cell in file.cells_of(path)]
     named.keep_only({key for cell in cells for key in cell.keys.values()}.__contains__)
-    return Used(cells, 1 + (file.recurrent[paths[0]].kind == "Bidirectional"), settings)
+    return cells, 1 + (file.recurrent[paths[0]].kind == "Bidirectional"), settings
 
 
 def stacks(arrays: Any) -> list[Stack]:
     """Return the recurrent layers of a file of Keras, each for itself, for a list to choose from."""
     named = Named("keras", arrays)
-    recurrent = _recurrent_paths(named)
-    cells = [cell for cell in group_cells(named, split_name) if cell.path in recurrent]
+    cells = _recurrent_cells(named)
     if (config := config_of(arrays)) is not None:
         file = _File(cells, config)
         names = short_names(file.recurrent)
@@ -125,26 +113,17 @@ def stacks(arrays: Any) -> list[Stack]:
     return [Stack({"layers": [name]}, sum(len(cell.keys) for cell in group)) for name, group in groups.items()]
 
 
-def _cells_by_name(named: Named, layers: Any) -> Used:
-    """Find the cells of arrays without a configuration: those with a recurrent kernel. Other layers are left out."""
-    recurrent = _recurrent_paths(named)
-    if not recurrent:
-        raise ConvertError("keras", "arrays", nearest(named))
-    named.keep_only(lambda key: "/" not in key or (split_name(key) or key.rpartition("/"))[0] in recurrent)
-    return Used(*find_cells(named, split_name, layers, None), {})
-
-
-def _recurrent_paths(named: Named) -> set[str]:
-    """Return the paths of the cells, which have a recurrent kernel.
+def _recurrent_cells(named: Named) -> list[CellKeys]:
+    """Return the cells, which have a recurrent kernel.
 
     Raises:
         ConvertError: the names are those of Keras 1.
     """
-    recurrent = {leaf[0] for key in named if (leaf := split_name(key)) and leaf[1] == "recurrent_kernel"}
-    if not recurrent and any(map(_OF_KERAS_1.fullmatch, named)):
+    cells = [cell for cell in group_cells(named, split_name) if "recurrent_kernel" in cell.keys]
+    if not cells and any(map(_OF_KERAS_1.fullmatch, named)):
         why = "these are the names of Keras 1, which has one array per gate: load and save the model with Keras 2 first"
         raise ConvertError("keras", "arrays", why)
-    return recurrent
+    return cells
 
 
 class _File:
@@ -166,11 +145,7 @@ class _File:
         """Return the paths of the layers that the names mean: the layer with this path, or all layers under it."""
         paths: list[str] = []
         for name in names:
-            under = [name] if name in self.recurrent else [path for path in self.recurrent if is_under(path, name)]
-            if not under:
-                known = some(list(short_names(self.recurrent).values()), shorten)
-                why = f"no recurrent cell is under this name; the names here are {known}"
-                raise ConvertError("keras", f"layers: {shorten(name)}", why)
+            under = paths_under("keras", self.recurrent, name, list(short_names(self.recurrent).values()))
             if not set(under).isdisjoint(paths):
                 raise ConvertError("keras", f"layers: {shorten(name)}", "its layers are under a name before it, too")
             models = [layer for path, layer in self.layers.items() if f"/{path}".endswith(f"/{name}")]
@@ -205,8 +180,9 @@ class _File:
                 if path != paths[-1]:
                     _refuse(path, f"has merge_mode {shorten(layer.merge_mode)}, so the layer above gets another input")
                 warn(f"{path!r} has merge_mode {layer.merge_mode!r}: the op returns its directions side by side")
-            calls = [inside(each.entry.get("inbound_nodes")) for each in self._around(path)]
-            if layer.own.get("stateful") or any(len(each) > 1 for each in calls) or any(map(has_states, calls[-1])):
+            around = [each for name, each in self.layers.items() if name and f"{path}/".startswith(f"{name}/")]
+            is_called_again = any(len(each.calls) > 1 for each in around)  # the layer, or a model that it is in
+            if layer.own.get("stateful") or is_called_again or layer.has_states:
                 what = "is stateful, called more than once, or called with initial states"
                 warn(f"{path!r} {what}: only its weights are read, and each call of the op takes states", Assumption)
             if layer.kind == "TimeDistributed":
@@ -216,10 +192,6 @@ class _File:
             text = "pass sequence_lengths to the op, which skips no step otherwise"
             onnx = "a model of ONNX takes them with sequence_lens=True"
             warn(f"the model masks steps ({some(masks, repr)}): {text}; {onnx}")
-
-    def _around(self, path: str) -> list[Layer]:
-        """Return the models that a layer is in, from the outermost, and the layer."""
-        return [layer for name, layer in self.layers.items() if name and f"{path}/".startswith(f"{name}/")]
 
     def settings(self, paths: list[str]) -> Settings:
         """Return the settings that all of these layers have."""
@@ -237,12 +209,12 @@ class _File:
         """Return the cells of a layer, the forward one first."""
         names = (self.recurrent[path].made or {}).get("cells", [None])
         cells = sorted(self.cells[path], key=lambda cell: (_is_backward(cell), _number(cell.path, names)))
-        wanted = [_is_backward(cells[0])] * len(names)
+        sides = [_is_backward(cells[0])] * len(names)
         if self.recurrent[path].kind == "Bidirectional":
-            wanted = [False, True]
-        if [*map(_is_backward, cells)] != wanted:
+            sides = [False, True]
+        if [*map(_is_backward, cells)] != sides:
             names = shorten([cell.path for cell in cells])
-            raise ConvertError("keras", shorten(path), f"expecting {len(wanted)} directions, got the cells {names}")
+            raise ConvertError("keras", shorten(path), f"expecting {len(sides)} directions, got the cells {names}")
         return cells
 
 
