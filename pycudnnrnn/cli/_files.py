@@ -127,21 +127,6 @@ def rnns_in(arrays: Any, framework: str) -> list[tuple[str, str, int]]:
     return rnns
 
 
-def rnns_in_file(path: Path) -> tuple[str, int, list[tuple[str, str, int]]]:
-    """Return the framework of a file, the number of its arrays (of an ONNX model of its nodes), and its RNNs.
-
-    Raises:
-        PycudnnrnnError: it cannot be read.
-    """
-    suffix = suffix_of(path)
-    if suffix == ".onnx":
-        model = _load_onnx(path)
-        return "onnx", len(model.graph.node), rnns_in(model, "onnx")
-    framework = FILE_FORMATS[suffix].framework
-    arrays = FILE_FORMATS[suffix].read(path, None).arrays
-    return framework or "no framework recorded", count_arrays(arrays), rnns_in(arrays, framework)
-
-
 def count_arrays(arrays: Any) -> int:
     """Return the number of arrays in a dict and in the dicts in it."""
     if isinstance(arrays, dict):
@@ -217,10 +202,8 @@ def _read_torch(path: Path, _: object) -> FileWeights:
         what = f"{named[1]} is in it, too" if named else f"torch refuses it ({type(error).__name__})"
         how = "torch.save(model.state_dict(), path) writes one"
         if "TorchScript" in str(error):
-            what, how = (
-                "it is a TorchScript archive",
-                f"torch.save(torch.jit.load({path.name!r}).state_dict(), path) writes one",
-            )
+            what = "it is a TorchScript archive"
+            how = f"torch.save(torch.jit.load({path.name!r}).state_dict(), path) writes one"
         raise PycudnnrnnError(f"{path} is not a file of weights only: {what}; {how}") from error
     return FileWeights(contents)
 
@@ -233,8 +216,7 @@ def _torch_image(arrays: dict[str, Any], *_: object) -> bytes:
 
 
 def _onnx_image(_: object, __: object, model: Any, options: dict[str, Any]) -> bytes:
-    image: bytes = convert.onnx.to_model(model, **options).SerializeToString()
-    return image
+    return bytes(convert.onnx.to_model(model, **options).SerializeToString())
 
 
 def _safetensors_image(arrays: dict[str, Any], framework: str, *_: object) -> bytes:
@@ -253,16 +235,21 @@ def _read_npz(path: Path, _: object) -> FileWeights:
         raise PycudnnrnnError(f"{path} is not a readable .npz file of arrays: {error}") from error
 
 
+def _read_keras(path: Path, _: object) -> FileWeights:
+    return FileWeights(keras_files.read(path))
+
+
 def _read_safetensors(path: Path, _: object) -> FileWeights:
     tensors, metadata, models = _items.read(path)
     return FileWeights(tensors, framework=metadata.get(_FRAMEWORK, ""), models=models)
 
 
 def _read_onnx(path: Path, nodes: list[str] | None) -> FileWeights:
-    return FileWeights(*read_nodes(_load_onnx(path), nodes))
+    return FileWeights(*read_nodes(load_onnx(path), nodes))
 
 
-def _load_onnx(path: Path) -> Any:
+def load_onnx(path: Path) -> Any:
+    """Return the model of a file of ONNX."""
     onnx = onnx_package()
     with Source(path) as source:
         image = source.whole(ONNX_MAX)
@@ -280,16 +267,11 @@ def _torch(purpose: str) -> Any:
 
 FILE_FORMATS: Final = {
     **dict.fromkeys((".pt", ".pth"), FileFormat("pytorch", _read_torch, _torch_image)),
-    ".h5": FileFormat(
-        "keras", lambda path, _: FileWeights(keras_files.read(path)), lambda arrays, *_: keras_files.h5_image(arrays)
-    ),
-    ".hdf5": FileFormat("keras", lambda path, _: FileWeights(keras_files.read(path))),
+    ".h5": FileFormat("keras", _read_keras, lambda arrays, *_: keras_files.h5_image(arrays)),
+    **dict.fromkeys((".hdf5", ".keras"), FileFormat("keras", _read_keras)),  # whole models are only read
     ".onnx": FileFormat("onnx", _read_onnx, _onnx_image, "nodes"),
     ".safetensors": FileFormat("", _read_safetensors, _safetensors_image),
     ".npz": FileFormat("", _read_npz),
     INDEX: FileFormat("tensorflow", lambda path, _: FileWeights(checkpoint.read_tensorflow(path))),
-    ".keras": FileFormat(
-        "keras", lambda path, _: FileWeights(keras_files.read(path))
-    ),  # a whole model, of which weights are a part
 }
 """Formats by suffix."""

@@ -104,20 +104,10 @@ def markdown(environment: dict[str, Any], outcomes: list[Outcome]) -> str:
         names = ", ".join(o.name for o in alike)
         rows.append(f"| {group} | {names} | {MARKS[outcome]} | {_escaped(detail)} |")
     optional = {name: version for extra in environment["optional"].values() for name, version in extra.items()}
-    return "\n".join(
-        [
-            "## pycudnnrnn check",
-            "",
-            ", ".join(f"{counts[outcome]} {outcome}" for outcome in MARKS),
-            "",
-            *(f"- {name}: {_escaped(str(value))}" for name, value in (package | {"cuDNN": cudnn}).items()),
-            f"- other packages: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}",
-            "",
-            "| | check | outcome | detail |",
-            "| --- | --- | --- | --- |",
-            *rows,
-        ]
-    )
+    lines = ["## pycudnnrnn check", "", ", ".join(f"{counts[outcome]} {outcome}" for outcome in MARKS), ""]
+    lines += [f"- {name}: {_escaped(str(value))}" for name, value in (package | {"cuDNN": cudnn}).items()]
+    lines += [f"- other packages: {', '.join(f'{name} {version}' for name, version in optional.items() if version)}"]
+    return "\n".join([*lines, "", "| | check | outcome | detail |", "| --- | --- | --- | --- |", *rows])
 
 
 MARKS = {"passed": "passed", "failed": "**failed**", "not run": "not run"}

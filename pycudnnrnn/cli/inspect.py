@@ -13,7 +13,7 @@ import numpy as np
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint._bundle import specs_without_data
 from pycudnnrnn.checkpoint._folder import is_tensorflow
-from pycudnnrnn.cli._files import FILE_FORMATS, FileOrCheckpoint, rnns_in, rnns_in_file, suffix_of
+from pycudnnrnn.cli._files import FILE_FORMATS, FileOrCheckpoint, count_arrays, load_onnx, rnns_in, suffix_of
 from pycudnnrnn.cli._output import SafeConsole, console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
@@ -57,10 +57,11 @@ def inspect(file: Path, as_json: bool) -> None:
         parts = [f"{key} {_short(value)}" for key, value in item.items() if key not in ("spec", "python", "dropout")]
         parts = [item["python"], *parts] if "python" in item else parts
         out.say(f"  {name or '(no name)'}: {', '.join(parts) or 'an array'}")
-    rows = [
-        [name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), summary.nan or "", summary.infinite or ""]
-        for name, spec, summary in ((name, spec, about.summaries[name]) for name, spec in sorted(about.tensors.items()))
-    ]
+    rows = []
+    for name, spec in sorted(about.tensors.items()):
+        summary = about.summaries[name]
+        counts = summary.nan or "", summary.infinite or ""
+        rows.append([name, list(spec.shape), spec.dtype, *map(_number, summary[1:4]), *counts])
     columns = ["tensor", "shape", "dtype", "min", "max", "mean", "NaN", "inf"]
     shown = len(columns) if any(row[-2] or row[-1] for row in rows) else len(columns) - 2
     print_table(out, columns[:shown], [row[:shown] for row in rows])
@@ -73,22 +74,34 @@ def inspect(file: Path, as_json: bool) -> None:
 
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
     """Show the RNNs of a file that is no checkpoint, or of the index of one. Return False for any other file."""
+    suffix = suffix_of(file)
     if is_tensorflow(file):
         specs = specs_without_data(file)
         framework, count = "tensorflow, the index alone", len(specs)
         rnns = rnns_in(_stand_ins(specs), "tensorflow") if specs else []
-    elif suffix_of(file) in FILE_FORMATS and suffix_of(file) != ".safetensors":
-        framework, count, rnns = rnns_in_file(file)
+    elif suffix == ".onnx":
+        framework, model = "onnx", load_onnx(file)
+        count, rnns = len(model.graph.node), rnns_in(model, framework)
+    elif suffix in FILE_FORMATS and suffix != ".safetensors":
+        framework, arrays = FILE_FORMATS[suffix].framework, FILE_FORMATS[suffix].read(file, None).arrays
+        count, rnns = count_arrays(arrays), rnns_in(arrays, framework)
     else:
         return False
     if not count:
         return False
     others = count - sum(size for _, _, size in rnns)
     if as_json:
-        echo_json({"file": str(file), "framework": framework, "rnns": _as_json(rnns), "others": others})
+        echo_json(
+            {
+                "file": str(file),
+                "framework": framework or "no framework recorded",
+                "rnns": _as_json(rnns),
+                "others": others,
+            }
+        )
         return True
     out = console()
-    out.say(f"{file}: {framework}")
+    out.say(f"{file}: {framework or 'no framework recorded'}")
     _say_rnns(out, rnns)
     what = "node" if framework == "onnx" else "array"
     out.say(f"{_count(len(rnns), 'RNN')}, {_count(others, f'other {what}')}")
@@ -118,15 +131,10 @@ def _stand_ins(tensors: Any) -> dict[str, Any]:
 
 
 def _report(file: Path, about: checkpoint.Inspection) -> dict[str, Any]:
-    tensors = {
-        name: {
-            "shape": spec.shape,
-            "dtype": str(spec.dtype),
-            "nbytes": spec.nbytes,
-            **about.summaries[name]._asdict(),
-        }
-        for name, spec in about.tensors.items()
-    }
+    tensors = {}
+    for name, spec in about.tensors.items():
+        sizes = {"shape": spec.shape, "dtype": str(spec.dtype), "nbytes": spec.nbytes}
+        tensors[name] = sizes | about.summaries[name]._asdict()
     other = {} if about.verified else {"metadata": about.metadata}
     return {
         "file": str(file),

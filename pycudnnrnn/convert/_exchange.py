@@ -83,25 +83,14 @@ def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_d
     """
     first = layers[0]
     U, P = first.R[0].shape
-    bias_modes = {
-        (False, False): BiasMode.NONE,
-        (True, False): BiasMode.SINGLE_INPUT,
-        (False, True): BiasMode.SINGLE_RECURRENT,
-        (True, True): BiasMode.DOUBLE,
-    }
     weights, biases = ([a for layer in layers for a in getattr(layer, what)] for what in ("weights", "biases"))
+    sizes, dtype = (len(layers) // num_dirs, U, first.W[0].shape[1]), first.W[0].dtype.name
+    single = BiasMode.SINGLE_INPUT if first.bR is None else BiasMode.SINGLE_RECURRENT
+    bias_mode = {0: BiasMode.NONE, 1: single, 2: BiasMode.DOUBLE}[len(first.biases) // len(first.R)]
+    direction = Direction.BIDIRECTIONAL if num_dirs == 2 else Direction.UNIDIRECTIONAL
+    num_proj = P if first.projection is not None else None
     try:
-        spec = RNNSpec(
-            mode,
-            len(layers) // num_dirs,
-            U,
-            first.W[0].shape[1],
-            InputMode.LINEAR_INPUT,
-            Direction.BIDIRECTIONAL if num_dirs == 2 else Direction.UNIDIRECTIONAL,
-            first.W[0].dtype.name,
-            num_proj=P if first.projection is not None else None,
-            bias_mode=bias_modes[first.bW is not None, first.bR is not None],
-        )
+        spec = RNNSpec(mode, *sizes, InputMode.LINEAR_INPUT, direction, dtype, num_proj=num_proj, bias_mode=bias_mode)
         return Canonical(spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
     except PycudnnrnnError as error:
         raise ConvertError(framework, f"{mode} of {len(first.R)} gates, {U} units", str(error)) from error

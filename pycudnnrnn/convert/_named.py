@@ -92,18 +92,14 @@ class Named:
         Raises:
             ConvertError: missing, of another rank, or with a size of 0.
         """
-        found = tuple(self.array(key).shape)
-        if len(found) not in ranks or 0 in found:
-            self.refuse(key, f"expecting {' or '.join(map(str, ranks))} axes with elements, got shape {found}")
-        return found
+        shape = tuple(self.array(key).shape)
+        if len(shape) not in ranks or 0 in shape:
+            self.refuse(key, f"expecting {' or '.join(map(str, ranks))} axes with elements, got shape {shape}")
+        return shape
 
     def shape_of(self, key: str) -> tuple[int, ...]:
         """Return the shape of whatever is under a key, unchecked; () if there is nothing."""
         return tuple(getattr(self._all.get(key), "shape", ()))
-
-    def dtype_of(self, key: str) -> str:
-        """Return the name of the dtype of whatever is under a key, or ""."""
-        return str(getattr(self._all.get(key), "dtype", "")).removeprefix("torch.")
 
     def take(self, key: str, *shape: int) -> Array:
         """Return an array of this shape, once.
@@ -216,13 +212,10 @@ def as_numpy(framework: str, key: str, value: Any) -> Array:
 
 def _exported(value: Any) -> Array | None:
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-        tensor = value.detach()
-        torch = sys.modules["torch"]
+        tensor, torch = value.detach(), sys.modules["torch"]
         if tensor.dtype is torch.bfloat16:  # NumPy has no such dtype, so the bits travel as integers
-            bits: Array = tensor.view(torch.int16).numpy()
-            return bits.view(DType.BFLOAT16.numpy)
-        exported: Array = tensor.numpy()
-        return exported
+            return np.asarray(tensor.view(torch.int16).numpy()).view(DType.BFLOAT16.numpy)
+        return np.asarray(tensor.numpy())
     if isinstance(value, np.ndarray):
         return plain("array", value)
     if hasattr(value, "__array__") and hasattr(value, "shape"):

@@ -99,8 +99,8 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         {'0/w0': (4, 3), '0/w1': (4, 4), '0/b0': (4,), '0/b1': (4,)}
     """
     layers = split("chainer", c)
-    found = {f"{p}/{t.name}": t.of(layer) for p, layer in enumerate(layers) for t in _form(c.spec.mode)}
-    return under("chainer", prefix, found)
+    arrays = {f"{p}/{t.name}": t.of(layer) for p, layer in enumerate(layers) for t in _form(c.spec.mode)}
+    return under("chainer", prefix, arrays)
 
 
 def _form(mode: RNNMode) -> Form:

@@ -68,8 +68,8 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
         named.refuse(first["weight_hh"], "has one gate, and Equinox has no such cell")
     inputs = named.shape(cells[0].key("weight_ih"), 2)[1]
     form = _form(mode, biases="bias" in first)
-    found = take_layers(named, form, [cell.key for cell in cells], (rows // U, inputs, U, U), num_dirs)
-    return assemble("equinox", mode, found, num_dirs)
+    pseudo_layers = take_layers(named, form, [cell.key for cell in cells], (rows // U, inputs, U, U), num_dirs)
+    return assemble("equinox", mode, pseudo_layers, num_dirs)
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:

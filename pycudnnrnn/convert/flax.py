@@ -21,7 +21,6 @@ _KEY: Final = re.compile(r"(?:(.*)/)?((?:if_|[ih][ifgorzn]?|dense_[ih])/(?:kerne
 _LETTERS: Final = {RNNMode.LSTM: "ifgo", RNNMode.GRU: "rzn"}
 """The names of the gates, in the order of `order_of`."""
 
-_APIS: Final = ("linen", "nnx")
 _SIDES: Final[tuple[tuple[str, RowKind], ...]] = (("i", "W"), ("h", "R"))
 
 
@@ -76,8 +75,8 @@ def to_canonical(
     U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
     sizes = len(GATES[mode]), inputs, U, U
     sums: Literal["bW", "bR"] = "bR" if mode is RNNMode.LSTM else "bW"
-    found = take_layers(named, form, [cell.key for cell in cells], sizes, num_dirs, sums=sums)
-    return assemble("flax", mode, found, num_dirs)
+    pseudo_layers = take_layers(named, form, [cell.key for cell in cells], sizes, num_dirs, sums=sums)
+    return assemble("flax", mode, pseudo_layers, num_dirs)
 
 
 def from_canonical(
@@ -114,7 +113,7 @@ def from_canonical(
         >>> {name: array.shape for name, array in arrays.items()}
         {'cell/i/kernel': (3, 4), 'cell/h/kernel': (4, 4), 'cell/i/bias': (4,)}
     """
-    if api not in _APIS:
+    if api not in ("linen", "nnx"):
         raise ConvertError("flax", "api", f"expecting 'linen' or 'nnx', got {api!r}")
     optimized = flag("flax", "optimized", optimized)
     pseudo_layers = split("flax", c)
@@ -122,13 +121,13 @@ def from_canonical(
     usual = [f"layers{'_' if api == 'linen' else '/'}{k}/" for k in range(spec.num_layers)]
     names = named_layers("flax", layers, usual if spec.num_layers > 1 else [""])
     form = _written_form(spec.mode, pseudo_layers, api, optimized)
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for p, layer in enumerate(pseudo_layers):
         k, direction = divmod(p, spec.num_dirs)
         name = names[k] if not names[k] or names[k].endswith("/") else names[k] + "/"
         path = name + (("forward_rnn/", "backward_rnn/")[direction] if spec.num_dirs == 2 else "") + "cell/"
-        found |= {path + (t.name.replace("if/", "if_/") if api == "nnx" else t.name): t.of(layer) for t in form}
-    return found
+        arrays |= {path + (t.name.replace("if/", "if_/") if api == "nnx" else t.name): t.of(layer) for t in form}
+    return arrays
 
 
 def _leaf(key: str) -> tuple[str, str] | None:

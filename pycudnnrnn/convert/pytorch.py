@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
@@ -160,7 +160,7 @@ def _chosen_cells(arrays: Any, prefix: str, layers: Any) -> tuple[Named, Layers]
     cells = _cells_in(named)
     derived = [match for key in named if (match := _DERIVED.fullmatch(key))]
     if not cells and derived:
-        _refuse(named, derived[0])
+        named.refuse(derived[0][0], _PLAIN[str(derived[0].lastgroup)])
     chosen = choose_under(named, cells, prefix, _JOINT, layers)
     if layers is None and len(chosen) > 1 and chosen[0][0].alone is not None:
         warn(f"read as one stack, in the order of their numbers: {', '.join(c.scope for [c] in chosen)}", Assumption)
@@ -168,7 +168,7 @@ def _chosen_cells(arrays: Any, prefix: str, layers: Any) -> tuple[Named, Layers]
     modules = {match["scope"] for key in keys if (match := _KEY.fullmatch(key))}
     for match in derived:
         if not modules.isdisjoint({match["scope"], f"{match['scope']}module."}):
-            _refuse(named, match)
+            named.refuse(match[0], _PLAIN[str(match.lastgroup)])
     if others := named.leave_out(lambda key: key not in keys and _KEY.fullmatch(key) is not None):
         warn(f"left out, since they are of other cells: {others}")
     return named, chosen
@@ -194,7 +194,7 @@ def _cells_in(named: Named) -> list[Cell]:
     for scope, layer, _ in groups:
         if not layer and (match := _NUMBERED.fullmatch(scope)):
             numbers.setdefault(match["stack"], set()).add(int(match["number"]))
-    lists = {scope for scope, found in numbers.items() if len(found) > 1 and found == {*range(len(found))}}
+    lists = {scope for scope, each in numbers.items() if len(each) > 1 and each == {*range(len(each))}}
     cells = []
     for (scope, layer, back), keys in groups.items():
         match = None if layer else _NUMBERED.fullmatch(scope)
@@ -207,10 +207,6 @@ def _cells_in(named: Named) -> list[Cell]:
         else:
             cells.append(Cell(bare(scope), keys, scope, 0, False, (), scope))
     return cells
-
-
-def _refuse(named: Named, match: re.Match[str]) -> NoReturn:
-    named.refuse(match[0], _PLAIN[str(match.lastgroup)])
 
 
 STACKS["pytorch"] = _stacks

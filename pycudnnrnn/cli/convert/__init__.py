@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import numpy as np
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn._checks import some
@@ -257,25 +256,16 @@ def of_saver(models: dict[str, Model | None], arrays: dict[str, Any], *, prefix:
     Raises:
         ConvertError: no such model, or several and no prefix.
     """
-    key, model = _model_of(models, prefix)
-    others = [other for other in models if other != key]
-    if others:
-        warn(f"left out, since one model is converted at a time: {_names(others)}")
-    weights, biases = from_tf(model.spec, model.take(arrays))
-    return Canonical(model.spec, tuple(map(np.array, weights)), tuple(map(np.array, biases)))
-
-
-def _model_of(items: dict[str, Model | None], prefix: str) -> tuple[str, Model]:
-    models = {key: model for key, model in items.items() if model is not None}
-    if not models:
-        raise ConvertError(OWN, "arrays", f"there is no RNN in this file, only {_names(list(items))}")
-    for key, model in models.items():
-        if prefix in {key, f"{key}/"} or (not prefix and len(models) == 1):
-            return key, model
-    which = f"the models of this file are {_names(list(models))}"
-    why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
-    raise ConvertError(OWN, "prefix", f"{which}: {why}, so give -s prefix=, with one of these names")
-
-
-def _names(keys: list[str]) -> str:
-    return some(sorted(keys), repr) or "nothing"
+    rnns = {key: model for key, model in models.items() if model is not None}
+    if not rnns:
+        names = some(sorted(models), repr) or "nothing"
+        raise ConvertError(OWN, "arrays", f"there is no RNN in this file, only {names}")
+    chosen = [key for key in rnns if prefix in {key, f"{key}/"} or (not prefix and len(rnns) == 1)]
+    if not chosen:
+        why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
+        which = f"the models of this file are {some(sorted(rnns), repr)}"
+        raise ConvertError(OWN, "prefix", f"{which}: {why}, so give -s prefix=, with one of these names")
+    if others := some(sorted(models.keys() - {chosen[0]}), repr):
+        warn(f"left out, since one model is converted at a time: {others}")
+    model = rnns[chosen[0]]
+    return Canonical(model.spec, *map(tuple, from_tf(model.spec, model.take(arrays))))

@@ -22,10 +22,6 @@ __dir__ = __all__.copy
 
 _KEY: Final = re.compile(r"(?:([0-9]{1,6})/)?([WRBP])")
 _DIRECTIONS: Final = {"forward": 1, "bidirectional": 2}
-_LBR: Final = (
-    "linear_before_reset=1 (that is cuDNN's GRU; with the operator's default 0 the reset comes before the recurrent "
-    "product, which cuDNN does not have)"
-)
 
 
 def to_canonical(
@@ -88,14 +84,14 @@ def to_canonical(
     _check_activations(mode, D, activations, activation_alpha, activation_beta)
     _check_gates(mode, linear_before_reset, clip, input_forget)
     form = _form(mode, biases=f"{layers[0]}B" in named)
-    found = []
+    cells = []
     for k, layer in enumerate(layers):
         if f"{layer}P" in named and mode is RNNMode.LSTM and np.any(named.take(f"{layer}P", D, 3 * U)):
             named.refuse(f"{layer}P", "holds peepholes, which cuDNN's LSTM does not have")
         stacked = {t.name: named.take(f"{layer}{t.name}", D, *t.shape(D * U if k else I, U, U)) for t in form}
-        found += [unstack(form, {name: array[d] for name, array in stacked.items()}, rows // U) for d in range(D)]
+        cells += [unstack(form, {name: array[d] for name, array in stacked.items()}, rows // U) for d in range(D)]
     named.finish()
-    return assemble("onnx", mode, found, D)
+    return assemble("onnx", mode, cells, D)
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:
@@ -124,12 +120,12 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     """
     layers = split("onnx", c)
     spec, form = c.spec, _form(c.spec.mode, biases=bool(c.biases))
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for k in range(spec.num_layers):
         directions = layers[k * spec.num_dirs : (k + 1) * spec.num_dirs]
         path = f"{k}/" if spec.num_layers > 1 else ""
-        found |= {path + t.name: np.stack([t.of(layer) for layer in directions]) for t in form}
-    return found
+        arrays |= {path + t.name: np.stack([t.of(layer) for layer in directions]) for t in form}
+    return arrays
 
 
 def from_model(model: Any, *, nodes: list[str] | None = None) -> Canonical:
@@ -259,7 +255,9 @@ def _check_gates(mode: RNNMode, linear_before_reset: Any, clip: Any, input_forge
     if input_forget:
         raise ConvertError("onnx", "input_forget", "cuDNN's LSTM does not couple the input and forget gates")
     if mode is RNNMode.GRU and linear_before_reset != 1:
-        raise ConvertError("onnx", "linear_before_reset", f"expecting {_LBR}")
+        why = "expecting linear_before_reset=1 (that is cuDNN's GRU; with the operator's default 0 the reset comes "
+        why += "before the recurrent product, which cuDNN does not have)"
+        raise ConvertError("onnx", "linear_before_reset", why)
 
 
 def _lower(activations: Any) -> list[str]:

@@ -43,9 +43,8 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
     """Return the arrays of the nodes as `to_canonical` reads them, and the attributes that are its keywords."""
     onnx = onnx_package()
     if not isinstance(model, onnx.ModelProto):
-        raise ConvertError(
-            "onnx", "model", f"expecting an onnx.ModelProto, got {type(model).__name__}; onnx.load(path) reads one"
-        )
+        why = f"expecting an onnx.ModelProto, got {type(model).__name__}; onnx.load(path) reads one"
+        raise ConvertError("onnx", "model", why)
     graph = Graph(onnx, model)
     chosen = _all_nodes(graph, model) if nodes is None else _named_nodes(graph, nodes)
     if len({node.op_type for _, node in chosen}) > 1:
@@ -88,10 +87,8 @@ def _all_nodes(graph: Graph, model: Any) -> list[tuple[Graph, Any]]:
     if not names:
         why = "has no LSTM, GRU or RNN node"
         if any("weight_hh" in tensor.name for tensor in model.graph.initializer):
-            why += (
-                "; it spells out an RNN of PyTorch in smaller ones, whose weights convert.pytorch reads: {tensor.name: "
-            )
-            why += "onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}"
+            why += "; it spells out an RNN of PyTorch in smaller ones, whose weights convert.pytorch reads: "
+            why += "{tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}"
         raise ConvertError("onnx", "model", why)
     is_ours = model.producer_name == _PRODUCER and names == [_NODE.format(k) for k in range(len(names))]
     is_ours = is_ours and all(node.op_type in _WRITTEN for node in graph.nodes)
@@ -106,16 +103,14 @@ def _named_nodes(graph: Graph, names: Any) -> list[tuple[Graph, Any]]:
     """Return the RNN nodes of these names."""
     if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise ConvertError("onnx", "nodes", f"expecting a list of names of nodes, got {shorten(names)}")
-    chosen = []
+    rnns = graph.all_rnns()
+    chosen = [(inner, node) for name in names for inner, node in rnns if name_of(node) == name]
     for name in names:
-        matches = [(inner, node) for inner, node in graph.all_rnns() if name_of(node) == name]
-        if len(matches) != 1:
-            known = shorten(sorted({name_of(node) for _, node in graph.all_rnns()}))
-            several = f"{len(matches)} RNN nodes have this name: give each its own, node.name = ..."
-            raise ConvertError(
-                "onnx", f"nodes {shorten(name)}", several if matches else f"no such RNN node among {known}"
-            )
-        chosen += matches
+        count = sum(name_of(node) == name for _, node in rnns)
+        if count != 1:
+            why = f"{count} RNN nodes have this name: give each its own, node.name = ..."
+            why = why if count else f"no such RNN node among {shorten(sorted({name_of(node) for _, node in rnns}))}"
+            raise ConvertError("onnx", f"nodes {shorten(name)}", why)
     if len(set(names)) != len(names):
         raise ConvertError("onnx", "nodes", f"a node is listed twice: {shorten(names)}")
     return chosen
@@ -175,9 +170,7 @@ def model_of(
     for s in all_states:
         joined = f"all/Y_{s}" if sequence_lens and states else f"output_{s}"
         nodes.append(node("Concat", [f"{k}/Y_{s}" for k in range(L)], [joined], axis=0))
-        if (
-            sequence_lens and states
-        ):  # for a sequence without steps the operators return 0, and the op its initial state
+        if sequence_lens and states:  # of a sequence without steps the operators return 0, the op its initial state
             nodes.append(node("Where", ["empty", f"all/initial_{s}", joined], [f"output_{s}"]))
 
     def value(name: str, *shape: Any, kind: int = dtype) -> Any:
@@ -204,15 +197,15 @@ def _attributes(onnx: Any, node: Any) -> dict[str, Any]:
     if unknown:
         raise ConvertError("onnx", about, f"unknown: {shorten(unknown)}")
     try:
-        found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     except ValueError as error:  # a function's parameter, or of no type
         raise ConvertError("onnx", about, f"cannot be read: {shorten(str(error))}") from error
-    for name in _OF_NO_WEIGHT & found.keys():
-        found.pop(name)
-    found["direction"] = _text(found.get("direction", "forward"))
-    if isinstance(found.get("activations"), list):
-        found["activations"] = [_text(name) for name in found["activations"]]
-    return found
+    for name in _OF_NO_WEIGHT & attributes.keys():
+        attributes.pop(name)
+    attributes["direction"] = _text(attributes.get("direction", "forward"))
+    if isinstance(attributes.get("activations"), list):
+        attributes["activations"] = [_text(name) for name in attributes["activations"]]
+    return attributes
 
 
 def _text(value: Any) -> Any:
@@ -222,11 +215,7 @@ def _text(value: Any) -> Any:
 
 def onnx_package() -> Any:
     with needs("onnx", "convert", "reading or writing ONNX models"):
-        import onnx  # noqa: PLC0415  optional
-        import onnx.checker  # noqa: PLC0415
-        import onnx.helper  # noqa: PLC0415
-        import onnx.numpy_helper  # noqa: PLC0415
-        import onnx.reference  # noqa: PLC0415
+        import onnx.reference  # noqa: PLC0415  optional; the other modules come with the package
     return onnx
 
 
