@@ -30,8 +30,6 @@ from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import goldens, reference
 from pycudnnrnn.testing.problems import Problem, make_problem
 
-Check = Callable[[], str]
-
 SPECS: Final = (
     RNNSpec("lstm", 2, 4, 3, direction="bidirectional", dtype="float64", num_proj=2, cell_clip=0.5),
     RNNSpec("gru", 2, 3, 4, direction="bidirectional", dtype="float64"),
@@ -244,7 +242,7 @@ def nvidia_checksums(device: str) -> str:
     return f"{sum(map(len, goldens.NVIDIA_CHECKSUMS.values()))} checksums of the RNN sample"
 
 
-GROUPS: Final[dict[str, dict[str, Check]]] = {
+GROUPS: Final[dict[str, dict[str, Callable[[], str]]]] = {
     "library": {
         "libcudnn loads": library_loads,
         "all functions exist": functions_are_there,

@@ -89,19 +89,12 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
         return False
     if not count:
         return False
-    others = count - sum(size for _, _, size in rnns)
+    others, framework = count - sum(size for _, _, size in rnns), framework or "no framework recorded"
     if as_json:
-        echo_json(
-            {
-                "file": str(file),
-                "framework": framework or "no framework recorded",
-                "rnns": _as_json(rnns),
-                "others": others,
-            }
-        )
+        echo_json({"file": str(file), "framework": framework, "rnns": _as_json(rnns), "others": others})
         return True
     out = console()
-    out.say(f"{file}: {framework or 'no framework recorded'}")
+    out.say(f"{file}: {framework}")
     _say_rnns(out, rnns)
     what = "node" if framework == "onnx" else "array"
     out.say(f"{_count(len(rnns), 'RNN')}, {_count(others, f'other {what}')}")

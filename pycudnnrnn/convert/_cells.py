@@ -20,7 +20,6 @@ _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
 _OWN_NUMBER: Final = re.compile(r"/(?:lstm|gru|simple_rnn)_cell(?:_[0-9]+)?$")
 """The end of a cell's path in Keras: cells are counted, so that the two directions of a layer have two numbers."""
 
-_NUMBER: Final = re.compile(r"[0-9]+")
 _INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|[^/]*cell(?:_[0-9]+)?))+$")
 """The end of a cell's path, inside its layer."""
 
@@ -319,7 +318,7 @@ def _in_order(framework: str, cells: list[CellKeys]) -> list[list[CellKeys]]:
         listed = ", ".join(shorten(place) for place in sorted(places)[:8])
         raise ConvertError(framework, listed, "the names do not say the order of these layers: give `layers`")
     ordered = sorted(
-        places, key=lambda place: [[int(n[:18]) for n in _NUMBER.findall(part)] for part in place.split("/")]
+        places, key=lambda place: [[int(n[:18]) for n in re.findall("[0-9]+", part)] for part in place.split("/")]
     )
     return [[pair for _, pair in sorted(places[place].items())] for place in ordered]
 
@@ -327,12 +326,6 @@ def _in_order(framework: str, cells: list[CellKeys]) -> list[list[CellKeys]]:
 def group_cells(named: Named, leaf_of: Callable[[str], tuple[str, str] | None]) -> list[CellKeys]:
     """Return the keys of every cell, by the path and the array that `leaf_of` finds in each key."""
     return [CellKeys(path, keys) for path, keys in grouped(named, leaf_of).items()]
-
-
-def path_of(layer: int, direction: int, num_layers: int, num_dirs: int) -> str:
-    """Return the path of a cell, with a slash at the end, for a framework that does not name stacks."""
-    way = f"{('forward', 'backward')[direction]}/" if num_dirs == 2 else ""
-    return (f"{layer}/" if num_layers > 1 else "") + way
 
 
 def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str]) -> list[str]:

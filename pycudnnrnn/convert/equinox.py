@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Tensor, stack
-from pycudnnrnn.convert._cells import find_cells, path_of
+from pycudnnrnn.convert._cells import find_cells
 from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
 from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, mode_of
@@ -99,7 +99,8 @@ def from_canonical(c: Canonical) -> dict[str, Array]:
     if spec.mode not in (RNNMode.LSTM, RNNMode.GRU):
         raise ConvertError("equinox", "mode", f"it has only LSTMCell and GRUCell, and this is {str(spec.mode)!r}")
     form = _form(spec.mode, biases=bool(c.biases))
-    paths = [path_of(*divmod(p, spec.num_dirs), spec.num_layers, spec.num_dirs) for p in range(len(layers))]
+    ways = ("forward/", "backward/") if spec.num_dirs == 2 else ("",)
+    paths = [(f"{k}/" if spec.num_layers > 1 else "") + way for k in range(spec.num_layers) for way in ways]
     return {path + t.name: t.of(layer) for path, layer in zip(paths, layers, strict=True) for t in form}
 
 
