@@ -124,6 +124,7 @@ class Forward(Generic[ArrayT]):
             if not words:
                 raise ArgumentError("d_output", "the loss's gradient of at least one result", "none of them")
             worked = reserve.copy() if retain else reserve
+            self._worked = None  # if this fails, there is nothing to compute the gradient of params from
             results = worked.backward_data(*upstream.values())
             self._worked = worked
             return Gradients(*map(call.to_caller, results))

@@ -28,11 +28,12 @@ States = tuple[Any, ...]
 
 
 class _Piece(NamedTuple):
-    """The calls for pieces of one size, on arrays that all of them reuse.
+    """The calls for pieces of one size, its shape and dtype, on arrays that all of them reuse.
 
     `runs` has two: each continues from the states that the other one left. An empty piece has none.
     """
 
+    size: tuple[Any, ...]
     x: Any
     y: Any
     runs: tuple[Callable[[], None], ...]
@@ -50,9 +51,7 @@ class _Running:
     states: tuple[list[Any], list[Any]]
     pieces: Recent[_Piece]
     latest: int = 0
-    size: Any = None
-    """Shape and dtype of the latest piece."""
-    piece: Any = None
+    piece: _Piece | None = None
 
     def reads(self, params: Any) -> bool:
         """Return whether the calls read these params, where they are now."""
@@ -123,17 +122,17 @@ class Stream:
                 native = _arrays.to_engine("inputs", inputs, engine.device, engine.xp)
             if running is None or running.engine is not engine or not running.reads(params):
                 running = self._begun(engine, kind, op, params, native.shape[-2])
-            key = native.shape, native.dtype
-            if key != running.size:
-                running.piece = running.pieces.get(key) or running.pieces.keep(key, _piece(running, native))
-                running.size = key
-            x, y, runs = running.piece
+            size, piece = (native.shape, native.dtype), running.piece
+            if piece is None or piece.size != size:
+                piece = running.pieces.get(size) or running.pieces.keep(size, _piece(running, native, size))
+                running.piece = piece
             self._running = running
-            arrays.copy_into(x, native)
-            if runs:
-                runs[running.latest]()
+            arrays.copy_into(piece.x, native)
+            if piece.runs:
+                piece.runs[running.latest]()
+            result: ArrayT = _arrays.to_caller(arrays.copy(piece.y), kind)
+            if piece.runs:  # at the end: a call that fails may be repeated
                 running.kind, running.latest = kind, 1 - running.latest
-            result: ArrayT = _arrays.to_caller(arrays.copy(y), kind)
             return result
 
     def _begun(self, engine: Engine, kind: ArrayKind, op: CudnnRNN, params: Any, B: int) -> _Running:
@@ -158,7 +157,7 @@ class Stream:
         return f"<Stream of {self._what}; {shapes(self, ('states',)) or 'states zeros'}>"
 
 
-def _piece(running: _Running, native: Any) -> _Piece:
+def _piece(running: _Running, native: Any, size: tuple[Any, ...]) -> _Piece:
     """Prepare the calls for pieces of the size of a first one."""
     engine, spec, shape = running.engine, running.op.spec, native.shape
     _arrays.check_dtype("inputs", native, spec.dtype.numpy)
@@ -177,7 +176,7 @@ def _piece(running: _Running, native: Any) -> _Piece:
         plan = engine.plan(CallConfig(spec, schedule))
         pairs = running.states, running.states[::-1]
         runs = tuple(plan.bind(FORWARD, *take(running.params, x, *_two(a), y, *_two(b), None)) for a, b in pairs)
-    return _Piece(x, y, runs) if len(shape) == 3 else _Piece(x[0], y[0], runs)
+    return _Piece(size, x, y, runs) if len(shape) == 3 else _Piece(size, x[0], y[0], runs)
 
 
 def _copied(states: States | None) -> States | None:

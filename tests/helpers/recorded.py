@@ -42,13 +42,13 @@ class RecordingEngine(NumpyEngine):
         def recorded(schedule, inputs, at):
             *results, reserve = forward(schedule, inputs, at)
             self.ran.append(("forward", config, inputs | dict(zip(RESULTS, results, strict=True))))
-            return *results, None if reserve is None else _Reserve(reserve, config, self.ran)
+            return *results, None if reserve is None else Reserve(reserve, config, self.ran)
 
         calls.forward = recorded
         return calls
 
 
-class _Reserve:
+class Reserve:
     def __init__(self, reserve, config, calls):
         self._reserve, self._config, self._calls = reserve, config, calls
 
@@ -57,7 +57,7 @@ class _Reserve:
         return self._reserve.touched
 
     def copy(self):
-        return _Reserve(self._reserve.copy(), self._config, self._calls)
+        return Reserve(self._reserve.copy(), self._config, self._calls)
 
     def backward_data(self, *upstream):
         gradients = self._reserve.backward_data(*upstream)

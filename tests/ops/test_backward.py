@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnLSTM, ops
+from pycudnnrnn.engines import use_engine
 from pycudnnrnn.errors import ArgumentError, StateError
+from tests.helpers import recorded
 from tests.helpers.calls import call_of
 
 LSTM = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dtype="float64")
@@ -44,6 +46,18 @@ def test_retain_keeps_the_reserve_for_an_equal_second_backward_which_uses_it_up(
         assert np.array_equal(getattr(first, name), getattr(again, name))
     with pytest.raises(StateError, match="retain=True"):
         fwd.backward(dy)
+
+
+def test_after_a_backward_that_failed_there_is_no_gradient_of_params_from_the_one_before(monkeypatch):
+    with use_engine(recorded.RecordingEngine()):
+        fwd = LSTM.forward(X, H, C, P)
+    dy = np.ones_like(fwd.output)
+    fwd.backward_data(dy, retain=True)
+    monkeypatch.setattr(recorded.Reserve, "backward_data", lambda *_: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        fwd.backward_data(2 * dy)
+    with pytest.raises(StateError, match="backward_weights before backward_data"):
+        fwd.backward_weights()
 
 
 def test_weights_come_after_data():
