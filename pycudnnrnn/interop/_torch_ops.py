@@ -30,7 +30,7 @@ from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop._torch_call import Arguments, new_algo
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from pycudnnrnn.interop._torch_weights import KNOWN_MAX, Params, parts_on, split
+from pycudnnrnn.interop._torch_weights import KNOWN_MAX, parts_on, split
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig
 from pycudnnrnn.spec import DType
 
@@ -87,7 +87,8 @@ def rnn(*arguments: Any) -> tuple[Any, ...]:
     y, hy, cy = call.empty_results()
     reserve = x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
     arrays = {
-        "params": _params_array(call, params), "x": _array(x), "hx": _array(call.hx), "cx": _array(call.cx),
+        "params": _array_at(params.address, call.places.size, call.spec.dtype), "x": _array(x),
+        "hx": _array(call.hx), "cx": _array(call.cx),
         "y": _array(y), "hy": _array(hy), "cy": _array(cy) if call.spec.has_cell_state else None,
         "reserve": _array(reserve),
     }  # fmt: skip
@@ -126,8 +127,8 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
     plan = _plan(call, keep=True)
     copied = _array(reserve.clone())
     arrays = {
-        "params": _params_array(call, params), "dy": _array(dy), "dhy": _array(dhy),
-        "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
+        "params": _array_at(params.address, call.places.size, call.spec.dtype), "dy": _array(dy),
+        "dhy": _array(dhy), "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
         "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
         "reserve": copied,
     }  # fmt: skip
@@ -272,15 +273,11 @@ def _array(tensor: Any) -> Any:
     return tensor.numpy(force=True)  # of a tensor that requires a gradient, too; on the CPU nothing is copied
 
 
-def _params_array(call: Arguments, params: Params) -> Any:
-    return _array_at(params.address, call.places.size, call.spec.dtype.numpy)
-
-
 @functools.lru_cache(maxsize=KNOWN_MAX)
-def _array_at(address: int, size: int, dtype: np.dtype[Any]) -> Any:
+def _array_at(address: int, size: int, dtype: DType) -> Any:
     """Return the NumPy array over a params buffer, whose memory the caller keeps alive while the array is read."""
     memory = {"version": 3, "data": (address, False), "shape": (size,), "typestr": f"|V{dtype.itemsize}"}
-    return np.asarray(types.SimpleNamespace(__array_interface__=memory)).view(dtype)
+    return np.asarray(types.SimpleNamespace(__array_interface__=memory)).view(dtype.numpy)
 
 
 def _reserve_nbytes(call: Arguments) -> Any:
