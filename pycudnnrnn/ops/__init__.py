@@ -15,9 +15,8 @@ import numpy as np
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import not_here, with_hints
 from pycudnnrnn.engines import DropoutState, Memory
-from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial
+from pycudnnrnn.engines.cudnn.choices import AlgorithmChoice, AlgorithmTrial, algorithm_choices
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.ops._algorithms import algorithm_choices
 from pycudnnrnn.ops._forward import Forward, Gradients
 from pycudnnrnn.ops._functional import (
     cudnn_gru,

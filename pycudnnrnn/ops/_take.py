@@ -21,8 +21,6 @@ OP_WORDS: Final[Mapping[Name, str]] = {
 
 _FLAT: Final = frozenset({"params", "d_params"})
 
-_UNKNOWN: Final = None, None
-
 _PRODUCTS: Final = frozenset({"reserve", "dx"})
 """The arrays of a plan that products are written to: on the CPU they must begin at a multiple of an element's size."""
 
@@ -43,8 +41,6 @@ class Taker:
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
         self.slots, self._in_place = wanted, in_place
         self._of_engine = engine.arrays.holds, engine.arrays.address
-        self._last: dict[Name, tuple[Any, int | None]] = {}
-        """The engine's own arrays in the latest call in place, and their addresses: they are not checked again."""
         self._checks = [(name, *self._check_of(name)) for name in words]
 
     def _check_of(self, name: Name) -> tuple[Any, ...]:
@@ -69,28 +65,24 @@ class Taker:
         holds, address = self._of_engine
         natives: Arrays = {}
         at: list[int | None] = []
-        spans, last = [], self._last
+        spans = []
         for array, (name, shape, dtype, strides, step, nbytes) in zip(given, self._checks, strict=True):
             if array is None or shape is None:
                 self._check_absence(name, array)
                 natives[name] = None
                 at.append(None)
                 continue
-            native, place = last.get(name, _UNKNOWN)
-            if native is not array:
-                native, place = array if holds(array) else self._brought(name, array), None
-                if native.dtype != dtype or native.shape != shape:
-                    self._refuse(name, native)
-                if strides is not None:
-                    if native.strides != strides and not native.flags.c_contiguous:
-                        raise ArgumentError(self._words[name], "a contiguous array", f"strides {native.strides}")
-                    if step:
+            native, place = array if holds(array) else self._brought(name, array), None
+            if native.dtype != dtype or native.shape != shape:
+                self._refuse(name, native)
+            if strides is not None:
+                if native.strides != strides and not native.flags.c_contiguous:
+                    raise ArgumentError(self._words[name], "a contiguous array", f"strides {native.strides}")
+                if step:
+                    place = address(native)
+                    if place % step:
+                        native = self._aligned(name, native, place, step)
                         place = address(native)
-                        if place % step:
-                            native = self._aligned(name, native, place, step)
-                            place = address(native)
-                if self._in_place and native is array:
-                    last[name] = native, place
             natives[name] = native
             at.append(place)
             if place is not None:

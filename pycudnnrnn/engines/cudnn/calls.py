@@ -250,14 +250,14 @@ class AddressedCalls:
         self, which: Sequence[Pass], what: str, stream: int, schedule: Schedule, at: Addresses, states: int | None,
         masks: Masks | None = None,
     ) -> None:  # fmt: skip
-        address, runtime = at["params"] or 0, self._runtime
+        address, runtime, rate = at["params"] or 0, self._runtime, self._config.spec.dropout
         if address % ALIGNMENT_NBYTES:
             raise ArgumentError("params", f"memory aligned to {ALIGNMENT_NBYTES} bytes", hex(address))
         with runtime.launching(what, runtime.device.stream_at(stream)) as handle:
             native, around = self._native, None
             if self._drops:
                 streams_own = runtime.states_on(handle, stream) if states is None else None
-                dropout = runtime.dropout_at(handle, streams_own.address if streams_own else states, self._rate)
+                dropout = runtime.dropout_at(handle, streams_own.address if streams_own else states, rate)
                 native = self._sufficient(runtime.native_calls(handle, self._config, dropout))
                 around = dropout.forward if passes.FORWARD in which else dropout.locked
                 if streams_own and masks:
@@ -265,10 +265,6 @@ class AddressedCalls:
             data = native.data(handle, schedule)
             for each in which:
                 native.bind(each, data, at["workspace"], [at.get(name) for name in each.names])(handle, around)
-
-    @property
-    def _rate(self) -> float:
-        return self._config.spec.dropout
 
     def _sufficient(self, native: NativeCalls) -> NativeCalls:
         """Return native calls for which the caller's memory suffices."""
