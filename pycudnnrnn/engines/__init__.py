@@ -198,9 +198,13 @@ class ArrayFunctions(Protocol):
     def take(self, array: Any, indices: Any, axis: int, /) -> Any:
         """Return a new array of the elements along an axis at an array of indices."""
 
-    def copy_into(self, target: Any, values: Any, /) -> None: ...
+    @staticmethod
+    def copy_into(target: Any, values: Any, /) -> None:
+        target[...] = values
 
-    def add_into(self, target: Any, values: Any, /) -> None: ...
+    @staticmethod
+    def add_into(target: Any, values: Any, /) -> None:
+        target += values.astype(target.dtype, copy=False)
 
 
 class Engine(Protocol):

@@ -9,7 +9,7 @@ import operator
 import cupy
 import numpy as np
 
-from pycudnnrnn.engines.cudnn.device import CudaDevice, Watch, holding, in_order, same_stream
+from pycudnnrnn.engines.cudnn.device import CudaDevice, Watch, in_order, same_stream
 from pycudnnrnn.errors import CaptureError, CudnnError
 
 GUARD = 64
@@ -238,7 +238,7 @@ class HostDevice:
 
     address = staticmethod(operator.attrgetter("data.ptr"))
     addresses = CudaDevice.addresses
-    holds = staticmethod(holding(cupy.ndarray, index))
+    holds = CudaDevice.holds
 
     def copy(self, array):
         self.refuse_capture(self.stream(), "copying an array")

@@ -15,6 +15,7 @@ import numpy as np
 
 from pycudnnrnn._checks import needs
 from pycudnnrnn._recent import Recent
+from pycudnnrnn.engines import ArrayFunctions
 from pycudnnrnn.engines.cudnn.owned import lost
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
 
@@ -44,11 +45,6 @@ def stream_key(stream: Any) -> int:
 def same_stream(one: Any, other: Any) -> bool:
     """Return whether two objects are the same stream. Each thread has its own default stream."""
     return stream_key(one) == stream_key(other)
-
-
-def holding(ndarray: Any, index: int) -> Callable[[Any], bool]:
-    """Return a predicate: whether an object is an array of this type on this device."""
-    return lambda array: type(array) is ndarray and array.data.device_id == index
 
 
 @contextlib.contextmanager
@@ -126,7 +122,7 @@ class _Foreign:
         return 0, self._address
 
 
-class CudaDevice:
+class CudaDevice(ArrayFunctions):
     """One CUDA device, through CuPy. `xp` is the CuPy namespace; new arrays are contiguous and come from its pool.
 
     Raises:
@@ -134,6 +130,8 @@ class CudaDevice:
         EngineError: CuPy finds no such device.
         DeviceLostError: CUDA has failed for good in this process.
     """
+
+    address = staticmethod(operator.attrgetter("data.ptr"))
 
     def __init__(self, index: int | None = None) -> None:
         with needs("CuPy", "cuda13", "a CUDA device", "cupy-cuda13x"):
@@ -150,9 +148,9 @@ class CudaDevice:
         self.watch = Watch(f"cuda:{self.index}", self._ask)
         self._threads = threading.local()
         self._others: Recent[Any] = Recent(OTHERS_MAX)
-        self.address: Callable[[Any], int] = operator.attrgetter("data.ptr")
-        """Return the address of an array."""
-        self.holds = holding(cupy.ndarray, self.index)
+
+    def holds(self, array: Any) -> bool:
+        return type(array) is self.xp.ndarray and array.data.device_id == self.index
 
     def active(self) -> contextlib.AbstractContextManager[Any]:
         """Make this the current device of a `with` block, and watch the block.
@@ -262,14 +260,6 @@ class CudaDevice:
     def take(self, array: Any, indices: Any, axis: int) -> Any:
         """Return a new array of the elements along `axis` at indices, which are on the device."""
         return self.xp.take(array, indices, axis=axis)
-
-    @staticmethod
-    def copy_into(target: Any, values: Any) -> None:
-        target[...] = values
-
-    @staticmethod
-    def add_into(target: Any, values: Any) -> None:
-        target += values.astype(target.dtype, copy=False)
 
     @staticmethod
     def to_host(array: Any) -> np.ndarray[Any, Any]:

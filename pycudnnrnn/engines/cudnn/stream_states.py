@@ -84,6 +84,13 @@ class Masks(NamedTuple):
     chain: Callable[[], Hashable | None]
 
 
+NOT_KEPT: Final = (
+    "dropout in a forward inside a backward: only a forward that runs again (activation checkpointing) has masks "
+    f"there, those of its seed, which are kept for the latest {KEPT_MAX} forwards on a stream. This seed is not among "
+    "them: run the backward after fewer forwards, with preserve_rng_state=True, or without checkpointing this module"
+)
+
+
 class _Kept(NamedTuple):
     chain: Hashable
     states: Any
@@ -118,8 +125,10 @@ class StreamStates:
         with dropout.lock, self._lock, device.using(self._stream):
             chain, kept = masks.chain(), self._kept.get(masks.seed)
             if chain is None:
+                if kept is None:
+                    raise EngineError(NOT_KEPT)
                 with put_back(device, states):
-                    device.copy_bytes(states, _found(kept))
+                    device.copy_bytes(states, kept.states)
                     yield
                 return
             if kept is not None and kept.chain == chain:
@@ -130,14 +139,3 @@ class StreamStates:
                 self._kept.keep(masks.seed, _Kept(chain, device.copy(states)))
             self._chain = chain
             yield
-
-
-def _found(kept: _Kept | None) -> Any:
-    if kept is None:
-        raise EngineError(
-            "dropout in a forward inside a backward: only a forward that runs again (activation checkpointing) has "
-            f"masks there, those of its seed, which are kept for the latest {KEPT_MAX} forwards on a stream. This seed "
-            "is not among them: run the backward after fewer forwards, with preserve_rng_state=True, or without "
-            "checkpointing this module"
-        )
-    return kept.states

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _arrays
-from pycudnnrnn.engines import DropoutState, Memory
+from pycudnnrnn.engines import ArrayFunctions, DropoutState, Memory
 from pycudnnrnn.engines.numpy_engine.bound import NumpyCalls
 from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
@@ -29,7 +29,7 @@ KEPT_STEPS_MAX: Final = 1024
 """Most steps of calls that are kept: what depends on the steps takes 350 bytes for each, and little time to make."""
 
 
-class HostArrays:
+class HostArrays(ArrayFunctions):
     """See `engines.ArrayFunctions`."""
 
     address = staticmethod(_arrays.address)
@@ -50,14 +50,6 @@ class HostArrays:
     @staticmethod
     def take(array: Array, indices: Array, axis: int) -> Array:
         return np.take(array, indices, axis)
-
-    @staticmethod
-    def copy_into(target: Array, values: Array) -> None:
-        target[...] = values
-
-    @staticmethod
-    def add_into(target: Array, values: Array) -> None:
-        target += values.astype(target.dtype, copy=False)
 
 
 class NumpyEngine:
