@@ -21,8 +21,8 @@ prose: Final = functools.partial(textwrap.fill, width=120, break_long_words=Fals
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
 PICTURE: Final = DOCUMENT.parent / "performance" / "cpu-times.svg"
 
-SINGLE: Final = "float32", 1
-"""The dtype and the number of threads that the page shows first."""
+DTYPE: Final = "float32"
+"""The dtype that the page shows: with all cores, which is what a user gets who sets nothing, then with one thread."""
 
 CPU_TEXT: Final = """\
 Times in ms. In brackets: the time of *{ours}* divided by that library's time, in **bold** where the difference is \
@@ -44,7 +44,7 @@ RUN: Final = """\
 
 ```console
 $ python -m benchmarks --list    # problems with their sizes and sources, and libraries
-$ python -m benchmarks --group cpu --against torch-cpu --threads 1
+$ python -m benchmarks --group threads --against torch-cpu --threads 1,2
 $ make bench                     # the whole comparison on this page
 ```
 
@@ -64,25 +64,32 @@ def newest(found: Sequence[Run], group: str) -> Run | None:
 
 
 def cpu(found: Sequence[Run]) -> Iterator[str]:
-    """Yield the CPU's results: a sentence, a picture and a table, with all other settings folded."""
+    """Yield the CPU's results: a sentence, a picture, and a table for each number of threads; other dtypes folded."""
     run = newest(found, "cpu")
     if run is None:
         return
     rows = run.select(group="cpu")
     ours = first_of_ours(rows)
-    settings = sorted({(row["dtype"], row["threads"]) for row in rows}, key=lambda one: (one != SINGLE, one))
+    settings = sorted(
+        {(row["dtype"], row["threads"]) for row in rows}, key=lambda one: (one[0] != DTYPE, one[0], -one[1])
+    )
     for number, (dtype, threads) in enumerate(settings):
         shown = run.select(group="cpu", dtype=dtype, threads=threads)
         name = f"{dtype}, {threads} thread{'' if threads == 1 else 's'}"
-        if number:
+        if dtype != DTYPE:
             yield f"<details>\n<summary>{name}</summary>\n\n{comparison(shown, 1e3)}\n\n</details>"
             continue
         medians = [statistics.median(ratios_of(shown, ours, "torch-cpu", which)) for which in ("infer", "step")]
         over = "{:.2f} for a forward, and {:.2f} for a training step".format(*medians)
-        yield prose(f"**On a CPU, our time divided by torch's is {over} (medians of the problems below).**")
-        yield "![times of ours and of torch, per problem](performance/cpu-times.svg)"
+        if number == 0:
+            cores = "one core" if threads == 1 else f"{threads} cores"
+            who = f"On a CPU with {cores}, with nothing set, our time divided by torch's is {over}"
+            yield prose(f"**{who} (medians of the problems below).**")
+            yield "![times of ours and of torch, per problem](performance/cpu-times.svg)"
+            yield prose(CPU_TEXT.format(ours=title(ours)))
         yield f"## CPU: {name}"
-        yield prose(CPU_TEXT.format(ours=title(ours)))
+        if number:
+            yield prose(f"Our time divided by torch's is {over} (medians).")
         yield comparison(shown, 1e3)
     yield from (without(rows), prose(CPU_HOW), where(run))
 
@@ -139,6 +146,7 @@ def write() -> None:
     """Write the page and its picture."""
     found = runs()
     if (run := newest(found, "cpu")) is not None:
-        rows = run.select(group="cpu", dtype=SINGLE[0], threads=SINGLE[1])
-        picture([row for row in rows if row["competitor"] in (*OURS["cpu"], AGAINST["cpu"][0])], PICTURE)
+        rows = run.select(group="cpu", dtype=DTYPE)
+        most, whose = max(row["threads"] for row in rows), (*OURS["cpu"], AGAINST["cpu"][0])
+        picture([row for row in rows if row["threads"] == most and row["competitor"] in whose], PICTURE)
     write_atomically(DOCUMENT, document(found).encode())

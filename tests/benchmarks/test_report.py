@@ -163,27 +163,30 @@ def test_a_picture_is_the_same_for_the_same_rows(tmp_path):
 FACTORS = {"compiled": 0.8, "numpy": 1.5, "torch-cpu": 1.0, "onnxruntime": 2.0, "jax-cpu": 4.0}
 
 
-def test_the_page_has_float32_on_one_thread_first_in_milliseconds_and_folds_the_others():
+def test_the_page_has_float32_with_all_cores_first_in_milliseconds_then_with_one_thread():
     """Torch takes 1 ms, and the others their multiple; onnxruntime trains nothing."""
     records = []
     for row in rows_of(["cpu"]):
         trains = [name for name in FACTORS if (row.which, name) != ("step", "onnxruntime")]
-        records += [timed(row, name, 1000 * FACTORS[name], threads=1) for name in trains]
-        records += [timed(row, "compiled", 800 * 1.1, copy=2, threads=1)]
-        records += [untimed(row, "onnxruntime", "it has none", threads=1)] if row.which == "step" else []
+        for threads in (1, 2):
+            records += [timed(row, name, 2000 / threads * FACTORS[name], threads=threads) for name in trains]
+            records += [timed(row, "compiled", 1600 / threads * 1.1, copy=2, threads=threads)]
+            records += [untimed(row, "onnxruntime", "it has none", threads=threads)] if row.which == "step" else []
     text = "\n\n".join(page.cpu([made_run(records, "cpu")]))
     assert text.startswith(
-        "**On a CPU, our time divided by torch's is 0.80 for a forward, and 0.80 for a training step"
+        "**On a CPU with 2 cores, with nothing set, our time divided by torch's is 0.80 for a forward"
     )
-    first, folded = text.split("<details>")
-    assert "<summary>float64, 1 thread</summary>" in folded
+    all_cores, one_thread = text.split("## CPU: float32, 1 thread")
+    assert "torch's is 0.80 for a forward" in one_thread
+    first, folded = all_cores, one_thread.split("<details>")[1]
+    assert "<summary>float64, 2 threads</summary>" in folded
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in first.splitlines()
         if line.startswith("| lstm T=100")
     ]
     ours = ["0.8 ±1%", "1.5 ±1% (**0.53**)", "1 ±1% (**0.80**)", "2 ±1% (**0.40**)", "4 ±1% (**0.20**)"]
-    assert rows[0][:-1] == ["lstm T=100 B=64 U=512 L=2", "infer", "float32", "1", "10%", *ours]
+    assert rows[0][:-1] == ["lstm T=100 B=64 U=512 L=2", "infer", "float32", "2", "10%", *ours]
     assert rows[1][1] == "step"
     assert rows[1][8] == "not run"
 
