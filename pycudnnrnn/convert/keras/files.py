@@ -12,6 +12,7 @@ import io
 import os
 import re
 import secrets
+import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -179,9 +180,12 @@ def _reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Raise a `ConvertError` with the file's name for the errors of h5py and zipfile."""
     try:
         yield
-    except ConvertError:
-        raise
     except Exception as error:  # those of h5py, zipfile and the unpackers have no common base class
+        # The frames hold h5py's objects, with which HDF5 calls the file when the process ends: a segmentation fault if
+        # the error outlives the interpreter (`gc.freeze`, a daemon thread; h5py 3.14).
+        traceback.clear_frames(error.__traceback__)
+        if isinstance(error, ConvertError):
+            raise
         why = getattr(error, "strerror", None) or error
         raise ConvertError("keras", str(path), f"cannot be read as a file of Keras, HDF5 or .keras: {why}") from error
 
