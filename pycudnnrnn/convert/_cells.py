@@ -284,9 +284,9 @@ def find_cells(
 
 
 def warn_of_twins(named: Named, cells: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Warn of two cells with the same shapes, given by path and keys: they may be one layer's two directions."""
+    """Warn of two cells with the same shapes, given by path and keys: they may be one layer's directions."""
     shapes = [sorted((part, named.shape_of(key)) for part, key in keys.items()) for _, keys in cells]
-    if len(shapes) == 2 and shapes[0] == shapes[1]:
+    if len(shapes) == 2 and shapes[0] == shapes[1] and not all("layer" in path for path, _ in cells):
         names = " and ".join(shorten(path) for path, _ in cells)
         warn(f"{names} are read as two layers: if they are two directions, give bidirectional=True", Assumption)
 

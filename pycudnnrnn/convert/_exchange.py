@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, pseudo_layers, unstack
+from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert._named import Named, as_numpy, described
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.layout import canonical_shapes
@@ -73,6 +74,17 @@ class Canonical:
         both = [layer._replace(bW=layer.bW or layer.zeros, bR=layer.bR or layer.zeros) for layer in layers]
         spec = self.spec.replace(bias_mode=BiasMode.DOUBLE)
         return Canonical(spec, self.weights, tuple(bias for layer in both for bias in layer.biases))
+
+
+def with_activation(c: Canonical, activation: str | None, keyword: str = "activation") -> Canonical:
+    """Return the model; warn if it is a plain cell whose activation was not said."""
+    if activation is None and c.spec.mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
+        default = c.spec.mode.removeprefix("rnn_")
+        warn(
+            f"the arrays do not contain the {keyword} of a plain cell: read as {keyword}={default!r}, its default",
+            Assumption,
+        )
+    return c
 
 
 def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_dirs: int) -> Canonical:

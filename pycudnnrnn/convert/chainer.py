@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
 from pycudnnrnn.convert._cells import Cell, choose_under, grouped, warn_of_twins
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers, with_activation
 from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, plain_mode, under
 from pycudnnrnn.spec import RNNMode
@@ -20,7 +20,11 @@ _KEY: Final = re.compile(r"(?P<scope>(?s:.*?))(?P<number>[0-9]{1,6})/(?P<part>[w
 
 
 def to_canonical(
-    arrays: Any, *, prefix: str = "", bidirectional: bool | None = None, activation: Literal["tanh", "relu"] = "tanh"
+    arrays: Any,
+    *,
+    prefix: str = "",
+    bidirectional: bool | None = None,
+    activation: Literal["tanh", "relu"] | None = None,
 ) -> Canonical:
     """Read the parameters of `NStepLSTM`, `NStepGRU` and the others, as `chainer.serializers.save_npz` names them.
 
@@ -33,7 +37,8 @@ def to_canonical(
             model. A "/" is added after a letter or a digit. Default: "" (all keys).
         bidirectional: True for NStepBiLSTM and the like, which have two children per layer. The names do not contain
             this. None: False, with a warning if two children have the same shapes. Default: None.
-        activation: "tanh" for NStepRNNTanh, "relu" for NStepRNNReLU. The names do not contain this. Default: "tanh".
+        activation: "tanh" for NStepRNNTanh, "relu" for NStepRNNReLU. The names do not contain this. None: "tanh",
+            with a warning. Default: None.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
@@ -53,7 +58,7 @@ def to_canonical(
     Source: chainer.links.NStepLSTM (7.8).
     """
     D = 1 + (bidirectional is not None and flag("chainer", "bidirectional", bidirectional))
-    plain = plain_mode("chainer", activation)
+    plain = plain_mode("chainer", "tanh" if activation is None else activation)
     named = Named("chainer", arrays)
     cells = [
         Cell(f"{scope}{number}", keys, scope, int(number) // D, int(number) % D == 1, (scope, scope.lstrip("/")), None)
@@ -70,7 +75,7 @@ def to_canonical(
     U, I = named.shape(f"{first}/w0", 2)
     keys = [functools.partial("{}/{}".format, cell.scope) for cell in ordered]
     layers = take_layers(named, _form(modes[G]), keys, (G, I, U, U), D)
-    return assemble("chainer", modes[G], layers, D)
+    return with_activation(assemble("chainer", modes[G], layers, D), activation)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
 from pycudnnrnn.convert._cells import CellKeys, find_cells, named_layers
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers, with_activation
 from pycudnnrnn.convert._gates import order_of
 from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
 from pycudnnrnn.errors import ConvertError
@@ -29,7 +29,7 @@ def to_canonical(
     *,
     layers: Sequence[str] | None = None,
     bidirectional: bool | None = None,
-    activation: Literal["tanh", "relu"] = "tanh",
+    activation: Literal["tanh", "relu"] | None = None,
 ) -> Canonical:
     """Read the cells of linen or nnx: `LSTMCell`, `OptimizedLSTMCell`, `GRUCell` or `SimpleCell`, one or a stack.
 
@@ -42,7 +42,8 @@ def to_canonical(
             numbers in their names. Default: None.
         bidirectional: True reads two cells per layer, forward first, if the names do not contain the direction,
             as in a compact module. None: the names decide. Default: None.
-        activation: the activation of SimpleCell, "tanh" or "relu", which the params do not contain. Default: "tanh".
+        activation: the activation of SimpleCell, "tanh" or "relu", which the params do not contain. None: "tanh",
+            with a warning. Default: None.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
@@ -62,21 +63,22 @@ def to_canonical(
 
     Source: flax.linen.recurrent, flax.nnx.nn.recurrent (0.12).
     """
-    plain_mode("flax", activation)
+    plain = "tanh" if activation is None else activation
+    plain_mode("flax", plain)
     named = Named("flax", arrays)
     if any("rngs" in key.split("/") for key in named):
         named.advice = "; nnx.state(module, nnx.Param) has only the weights"
     cells, num_dirs = find_cells(named, _leaf, layers, bidirectional)
     first = cells[0]
     stacked = "dense_i/kernel" in first.keys or "dense_h/kernel" in first.keys
-    mode = _mode_of(named, first, activation, stacked=stacked)
+    mode = _mode_of(named, first, plain, stacked=stacked)
     form = _form(mode, stacked=stacked, biases=any(leaf.endswith("bias") for leaf in first.keys))
     into, of = (next(t.name for t in form if t.parts[0][0] == kind) for kind in "WR")
     U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
     sizes = len(GATES[mode]), inputs, U, U
     sums: Literal["bW", "bR"] = "bR" if mode is RNNMode.LSTM else "bW"
     pseudo_layers = take_layers(named, form, [cell.key for cell in cells], sizes, num_dirs, sums=sums)
-    return assemble("flax", mode, pseudo_layers, num_dirs)
+    return with_activation(assemble("flax", mode, pseudo_layers, num_dirs), activation)
 
 
 def from_canonical(

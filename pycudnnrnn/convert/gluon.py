@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import _gates
 from pycudnnrnn.convert._cells import Cell, choose_under, grouped
-from pycudnnrnn.convert._exchange import Canonical
+from pycudnnrnn.convert._exchange import Canonical, with_activation
 from pycudnnrnn.convert._named import Named, under
 
 __all__ = ["from_canonical", "to_canonical"]
@@ -23,15 +23,15 @@ _KINDS: Final = {
 }  # fmt: skip
 
 
-def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "relu"] = "relu") -> Canonical:
+def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "relu"] | None = None) -> Canonical:
     """Read the parameters of `rnn.LSTM`, `rnn.GRU` or `rnn.RNN`, as `net.collect_params()` names them.
 
     Args:
         arrays: the arrays by name: "l0_i2h_weight", "r0_i2h_weight" ...
         prefix: read only keys that begin with this, such as "lstm0"; the others belong to other parts of the
             model. A "_" is added after a letter or a digit. Default: "" (all keys).
-        activation: the activation of `rnn.RNN`, "tanh" or "relu"; the other cells ignore it. Default: "relu", as in
-            Gluon.
+        activation: the activation of `rnn.RNN`, "tanh" or "relu", which the arrays do not contain; the other cells
+            ignore it. None: "relu", as in Gluon, with a warning. Default: None.
 
     Returns:
         The spec, weights and biases, as a `Canonical`.
@@ -57,7 +57,8 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "
         for (scope, side, layer), keys in grouped(named, _place).items()
     ]
     layers = choose_under(named, cells, prefix, _JOINT)
-    return _gates.read("gluon", named, _KINDS, layers, activation)
+    c = _gates.read("gluon", named, _KINDS, layers, "relu" if activation is None else activation)
+    return with_activation(c, activation)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:

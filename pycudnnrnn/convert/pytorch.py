@@ -10,9 +10,8 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert import _gates
 from pycudnnrnn.convert._cells import STACKS, Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
-from pycudnnrnn.convert._exchange import Canonical
+from pycudnnrnn.convert._exchange import Canonical, with_activation
 from pycudnnrnn.convert._named import Named, plain_mode, under
-from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "name_of", "to_canonical"]
 __dir__ = __all__.copy
@@ -94,12 +93,7 @@ def to_canonical(
         plain_mode("pytorch", nonlinearity, "nonlinearity")
     named, cells = _chosen_cells(arrays, prefix, layers)
     c = _gates.read("pytorch", named, _KINDS, cells, nonlinearity or "tanh")
-    if nonlinearity is None and c.spec.mode is RNNMode.RNN_TANH:
-        warn(
-            "a state dict does not contain the nonlinearity of nn.RNN: read as nonlinearity='tanh', its default",
-            Assumption,
-        )
-    return c
+    return with_activation(c, nonlinearity, "nonlinearity")
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
+from pycudnnrnn._messages import Assumption
 from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
@@ -78,8 +79,8 @@ def reading(framework, spec):
         "pytorch": {"nonlinearity": "relu"},
         "onnx": {"activations": ["Relu"] * spec.num_dirs},
     }  # fmt: skip
-    if framework == "pytorch" and spec.mode == "rnn_tanh":
-        return {"nonlinearity": "tanh"}
+    if framework in {"pytorch", "flax"} and spec.mode == "rnn_tanh":
+        return {"nonlinearity" if framework == "pytorch" else "activation": "tanh"}
     if framework == "keras":
         layers = [
             f"{'bidirectional' if spec.num_dirs == 2 else KERAS[spec.mode]}{f'_{k}' * (k > 0)}"
@@ -131,11 +132,20 @@ def test_double_biases_compute_the_same(spec, seed):
 
 
 @pytest.mark.parametrize("bias_mode", ["none", "single_input", "single_recurrent"])
-@pytest.mark.parametrize(("framework", "keywords"), [("gluon", {}), ("chainer", {"activation": "relu"})])
-def test_what_always_has_both_biases_gets_zeros_for_those_that_are_absent(framework, keywords, bias_mode):
-    """And Gluon's plain cell is relu, unless another is named."""
+@pytest.mark.parametrize("framework", ["gluon", "chainer"])
+def test_what_always_has_both_biases_gets_zeros_for_those_that_are_absent(framework, bias_mode):
     module, c = getattr(convert, framework), random_canonical(RNNSpec("rnn_relu", 2, 4, 3, bias_mode=bias_mode), 1)
-    equal_models(module.to_canonical(module.from_canonical(c), **keywords), c.double_biases())
+    equal_models(module.to_canonical(module.from_canonical(c), activation="relu"), c.double_biases())
+
+
+@pytest.mark.parametrize(("framework", "default"), [("gluon", "relu"), ("chainer", "tanh"), ("flax", "tanh")])
+def test_the_activation_of_a_plain_cell_is_taken_for_its_default_with_a_warning(framework, default):
+    module, c = getattr(convert, framework), random_canonical(RNNSpec("rnn_tanh", 1, 4, 3), 1)
+    arrays = module.from_canonical(c)
+    with pytest.warns(Assumption, match=f"read as activation='{default}', its default"):
+        assert module.to_canonical(arrays).spec.mode == f"rnn_{default}"
+    other = {"relu": "tanh", "tanh": "relu"}[default]
+    assert module.to_canonical(arrays, activation=other).spec.mode == f"rnn_{other}"
 
 
 @pytest.mark.parametrize("framework", ORACLES)

@@ -97,7 +97,7 @@ def test_linens_own_rnn_modules_are_read_by_their_params(kind):
         below = applied(module, params, below, seq_lengths=lengths)
         below = np.where((np.arange(4) < lengths[:, None])[..., None], below, 0)
         found |= {f"layers_{k}/{name}": array for name, array in params.items()}
-    c = convert.flax.to_canonical(traverse_util.unflatten_dict(dict(sorted(found.items())), sep="/"))
+    c = convert.flax.to_canonical(traverse_util.unflatten_dict(dict(sorted(found.items())), sep="/"), activation="tanh")
     assert (c.spec.num_layers, c.spec.num_dirs, c.spec.num_units) == (2, 2, 5)
     zeros = np.zeros((4, 6, 5))
     assert np.abs(run_ours(c, x, zeros, zeros, lengths)[0] - below.swapaxes(0, 1)).max() <= TOLERANCE
@@ -127,7 +127,7 @@ def test_nnx_cells_are_read_by_their_state_and_take_what_we_write(kind):
     pure = traverse_util.flatten_dict(nnx.to_pure_dict(nnx.state(cell, nnx.Param)))
     state = randomized({path: np.asarray(array) for path, array in pure.items()}, 4)
     nnx.update(cell, nnx.from_flat_state({p: nnx.Param(jax.numpy.asarray(a)) for p, a in state.items()}))
-    c = convert.flax.to_canonical(state)
+    c = convert.flax.to_canonical(state, activation="tanh")
     assert c.spec.bias_mode == ("single_recurrent" if c.spec.has_cell_state else "single_input")
     x, h, of_lstm = np.random.default_rng(2).normal(size=(3, 1, 2, 5))
     _, y = cell((of_lstm[0], h[0]) if c.spec.has_cell_state else h[0], x[0, :, :3])
@@ -178,4 +178,5 @@ def test_equinox_cells_are_read_as_jax_names_their_leaves(kind, use_bias):
 def test_cells_without_a_bias_are_read_without_one(mode, optimized, api):
     c = random_canonical(RNNSpec(mode, 1, 5, 3, direction="bidirectional", dtype="float64", bias_mode="none"), 1)
     written = convert.flax.from_canonical(c, api=api, optimized=optimized)
-    equal_models(convert.flax.to_canonical({n: a for n, a in written.items() if not n.endswith("bias")}), c)
+    arrays = {n: a for n, a in written.items() if not n.endswith("bias")}
+    equal_models(convert.flax.to_canonical(arrays, activation="tanh"), c)
