@@ -6,7 +6,6 @@ Each check returns a detail, or raises `Failed`, or `NotRun` with what is missin
 from __future__ import annotations
 
 import collections
-import dataclasses
 import itertools
 import math
 import sys
@@ -215,13 +214,12 @@ def cuda_equals_numpy() -> str:
     for dtype, tolerance in TOLERANCES.items():
         worst = 0.0
         for seed, spec in enumerate(SPECS):
-            double = make_problem(ops.from_spec(spec), max(LENGTHS), len(LENGTHS), LENGTHS, seed)
-            names = ("x", "hx", "cx", "dy", "dhy", "dcy")
-            arrays = {name: engine.xp.asarray(getattr(double, name).astype(dtype)) for name in names}
-            op = ops.from_spec(spec.replace(dtype=dtype))
-            arrays["params"] = op.move_params(double.params.astype(dtype), engine.device)
-            moved = dataclasses.replace(double, op=op, **arrays)
-            worst = max(worst, _error(moved.spec, _results(moved), _results(double), tolerance))
+            double, problem = (
+                make_problem(ops.from_spec(s), max(LENGTHS), len(LENGTHS), LENGTHS, seed)
+                for s in (spec, spec.replace(dtype=dtype))
+            )
+            outputs = _results(problem.to(engine.device))
+            worst = max(worst, _error(problem.spec, outputs, _results(double), tolerance))
         found.append(f"{dtype} {worst:.1e}")
     return f"worst errors: {', '.join(found)}, over {len(SPECS)} models with their gradients"
 

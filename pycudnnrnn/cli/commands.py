@@ -13,6 +13,7 @@ from pycudnnrnn.cli.layout import layout
 
 
 @click.group(
+    commands=[check, convert, info, inspect, layout],
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
@@ -23,7 +24,3 @@ def pycudnnrnn(context: click.Context) -> None:
     """Run, inspect and convert RNNs that follow cuDNN's semantics."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for _command in (check, convert, info, inspect, layout):
-    pycudnnrnn.add_command(_command)

@@ -63,15 +63,13 @@ def to_canonical(
 
     Source: flax.linen.recurrent, flax.nnx.nn.recurrent (0.12).
     """
-    plain = "tanh" if activation is None else activation
-    plain_mode("flax", plain)
     named = Named("flax", arrays)
     if any("rngs" in key.split("/") for key in named):
         named.advice = "; nnx.state(module, nnx.Param) has only the weights"
     cells, num_dirs = find_cells(named, _leaf, layers, bidirectional)
     first = cells[0]
     stacked = "dense_i/kernel" in first.keys or "dense_h/kernel" in first.keys
-    mode = _mode_of(named, first, plain, stacked=stacked)
+    mode = _mode_of(named, first, "tanh" if activation is None else activation, stacked=stacked)
     form = _form(mode, stacked=stacked, biases=any(leaf.endswith("bias") for leaf in first.keys))
     into, of = (next(t.name for t in form if t.parts[0][0] == kind) for kind in "WR")
     U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
