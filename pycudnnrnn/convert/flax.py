@@ -57,7 +57,7 @@ def to_canonical(
         >>> from pycudnnrnn import convert
         >>> cell = {"i": {"kernel": np.ones((3, 4)), "bias": np.ones(4)}}
         >>> cell |= {"h": {"kernel": np.ones((4, 4))}}
-        >>> c = convert.flax.to_canonical(cell)
+        >>> c = convert.flax.to_canonical(cell, activation="tanh")
         >>> c.spec
         RNNSpec('rnn_tanh', 1, 4, 3, dtype='float64', bias_mode='single_input')
 

@@ -50,10 +50,9 @@ class Arguments:
 
     def empty_gradients(self, *, params_too: bool) -> list[Any]:
         """Return tensors for the gradients of x, hx, cx and params; empty for those not given or not requested."""
-        x, others = self.x, (self.hx, self.cx)
-        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-        states = [x.new_empty(0 if state is None else state.shape) for state in others]
-        return [dx, *states, x.new_empty(self.places.size if params_too else 0)]
+        dx = torch.empty_like(self.x, memory_format=torch.contiguous_format)
+        states = [self.x.new_empty(0 if state is None else state.shape) for state in (self.hx, self.cx)]
+        return [dx, *states, self.x.new_empty(self.places.size if params_too else 0)]
 
     @property
     def schedule(self) -> Schedule:

@@ -173,8 +173,7 @@ def backward(
     """Write the gradients of x, hx, cx and params, by the algorithm that wrote the reserve."""
     gradients[-1].zero_()  # cuDNN adds to the present values
     if call.size[1]:
-        batch = _batch_of(call, training=True, standard=standard)
-        batch.backward(call, params, upstream, y, reserve, gradients)
+        _batch_of(call, training=True, standard=standard).backward(call, params, upstream, y, reserve, gradients)
 
 
 def reserve_nbytes(call: Arguments) -> int:

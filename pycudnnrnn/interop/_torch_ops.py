@@ -78,8 +78,7 @@ def rnn(*arguments: Any) -> tuple[Any, ...]:
     The reserve is empty if it is not kept. `algo` is one byte on the CPU, which the backward needs: 1 if cuDNN refused
     torch's algorithm, and the standard one wrote the reserve.
     """
-    *rest, keep = arguments
-    call = Arguments(*rest)
+    call, keep = Arguments(*arguments[:-1]), arguments[-1]
     x, engine, params = call.x, call.engine, call.places.join(call.weights, call.x.dtype)
     if engine.name != "numpy":
         return _torch_cudnn.forward(call, params, keep=keep)

@@ -58,7 +58,7 @@ def test_a_checkpoint_of_other_things_is_a_mismatch(tmp_path):
     more.add_weight("more", (1,))
     for things in (
         {"m": tanh(CudnnRNNRelu)},  # whose names and shapes are the same
-        {"m": tanh(bias_mode="none")}, {"m": tanh(dtype="float32")}, {"n": tanh()}, {"m": np.zeros(3)}, {"m": more}, {},
+        {"m": tanh(bias_mode="none")}, {"m": tanh(dtype="float32")}, {"n": tanh()}, {"m": np.zeros(3)}, {"m": more},
     ):  # fmt: skip
         assert reason_of(Saver(things).restore, path) == "mismatch", things
     grown = Saver({"m": more}).save(tmp_path / "more")

@@ -244,8 +244,7 @@ def value_of(annotation: str, text: str) -> Any:
     if "float" in kinds:
         with contextlib.suppress(ValueError):
             return float(text)
-    is_number = "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10
-    return int(text) if is_number else text
+    return int(text) if "int" in kinds and text.isdecimal() and text.isascii() and len(text) < 10 else text
 
 
 def of_saver(models: dict[str, Model | None], arrays: dict[str, Any], *, prefix: str = "") -> Canonical:

@@ -23,6 +23,7 @@ from pycudnnrnn.convert._named import Named
 from pycudnnrnn.convert.onnx.model import model_of
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.spec import DType, RNNSpec
+from pycudnnrnn.testing.problems import make_problem
 
 Outputs = tuple[Array, Array, Array | None]
 
@@ -59,18 +60,11 @@ def verify(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> list[V
 
 
 def _verdicts(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Iterator[Verdict]:
-    rng = np.random.default_rng(0)
-    spec, T = c.spec, 7
-    lengths = np.array([T, 1, 4, T, 2])
-    dtype = spec.dtype.numpy
-    x = rng.normal(size=(T, len(lengths), spec.input_size)).astype(dtype)
-    hx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.state_size)).astype(dtype)
-    cx = rng.normal(size=(spec.num_pseudo_layers, len(lengths), spec.num_units)).astype(dtype)
-    op = ops.from_spec(spec)
-    params = op.canonical_to_params(c)
-    _, *results = op.run(x, hx, cx if spec.has_cell_state else None, params, False, sequence_lengths=lengths.tolist(),
-                         time_major=True, keep_reserve=False)  # fmt: skip
-    ours = [a for a in results if a is not None]
+    lengths = [7, 1, 4, 7, 2]
+    problem = make_problem(ops.from_spec(c.spec), max(lengths), len(lengths), lengths, 0)
+    fwd = problem.forward(problem.op.canonical_to_params(c), is_training=False)
+    ours = [a for a in (fwd.output, fwd.output_h, fwd.output_c) if a is not None]
+    arguments = c.spec, problem.x, problem.hx, problem.cx, np.array(lengths)
     for side, (framework, arrays) in sides.items():
         name = f"{framework} ({side})"
         run, packages = RUNNERS.get(framework, (None, ()))
@@ -83,11 +77,11 @@ def _verdicts(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> Ite
             yield Verdict(name, None, "these are not the arrays of the module that would be run")
             continue
         try:
-            theirs = [a for a in run(usual, spec, x, hx, cx, lengths) if a is not None]
+            outputs = [a for a in run(usual, *arguments) if a is not None]
         except Exception as error:  # noqa: BLE001  onnxruntime has no GRU in float64: any library's own way to say so
             yield Verdict(name, None, f"{type(error).__name__}: {str(error).strip().rpartition(chr(10))[2]}")
             continue
-        errors = [np.abs(a.astype("f8") - b.astype("f8")).max() for a, b in zip(ours, theirs, strict=True)]
+        errors = [np.abs(a.astype("f8") - b.astype("f8")).max() for a, b in zip(ours, outputs, strict=True)]
         yield Verdict(name, float(np.max(errors)))  # NaN where one is: Python's own `max` passes over it
 
 
@@ -106,12 +100,8 @@ def run_pytorch(arrays: dict[str, Array], spec: RNNSpec, x: Array, hx: Array, cx
     import torch  # noqa: PLC0415
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: PLC0415
 
-    keywords: dict[str, Any] = {
-        "num_layers": spec.num_layers,
-        "bidirectional": spec.num_dirs == 2,
-        "bias": "bias_ih_l0" in arrays,
-        "dtype": getattr(torch, spec.dtype),
-    }
+    keywords: dict[str, Any] = {"bidirectional": spec.num_dirs == 2, "dtype": getattr(torch, spec.dtype)}
+    keywords |= {"num_layers": spec.num_layers, "bias": "bias_ih_l0" in arrays}
     if spec.num_proj:
         keywords["proj_size"] = spec.num_proj
     kinds: dict[str, Any] = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
