@@ -21,8 +21,7 @@ prose: Final = functools.partial(textwrap.fill, width=120, break_long_words=Fals
 DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "performance.md"
 PICTURE: Final = DOCUMENT.parent / "performance" / "cpu-times.svg"
 
-DTYPE: Final = "float32"
-"""The dtype that the page shows: with all cores, which is what a user gets who sets nothing, then with one thread."""
+DTYPE: Final = "float32"  # on the page with all cores, as for a user who sets nothing, then with one thread
 
 CPU_TEXT: Final = """\
 Times in ms. In brackets: the time of *{ours}* divided by that library's time, in **bold** where the difference is \
@@ -31,13 +30,9 @@ outside noise. T steps, B sequences, I inputs (as many as units if not shown), U
 
 CPU_HOW: Final = """\
 Before it was timed, each library's result was compared with the NumPy engine's in float64. The libraries took turns. \
-*Noise* is what a library differs by from itself, timed twice in the run. A run without it calls nothing faster or \
-slower."""
+*Noise* is what a library differs by from itself, timed twice in the run."""
 
-NO_GPU: Final = """\
-:::{note}
-No speed has been measured on a GPU yet. `python3 -m benchmarks.gpu` does it in eight minutes.
-:::"""
+NO_GPU: Final = "No speed has been measured on a GPU yet. `python3 -m benchmarks.gpu` does it in eight minutes."
 
 RUN: Final = """\
 ## Run it
@@ -70,9 +65,7 @@ def cpu(found: Sequence[Run]) -> Iterator[str]:
         return
     rows = run.select(group="cpu")
     ours = first_of_ours(rows)
-    settings = sorted(
-        {(row["dtype"], row["threads"]) for row in rows}, key=lambda one: (one[0] != DTYPE, one[0], -one[1])
-    )
+    settings = sorted({(row["dtype"], row["threads"]) for row in rows}, key=lambda s: (s[0] != DTYPE, s[0], -s[1]))
     for number, (dtype, threads) in enumerate(settings):
         shown = run.select(group="cpu", dtype=dtype, threads=threads)
         name = f"{dtype}, {threads} thread{'' if threads == 1 else 's'}"
@@ -83,8 +76,9 @@ def cpu(found: Sequence[Run]) -> Iterator[str]:
         over = "{:.2f} for a forward, and {:.2f} for a training step".format(*medians)
         if number == 0:
             cores = "one core" if threads == 1 else f"{threads} cores"
-            who = f"On a CPU with {cores}, with nothing set, our time divided by torch's is {over}"
-            yield prose(f"**{who} (medians of the problems below).**")
+            yield prose(
+                f"**On a CPU with {cores}, with nothing set, our time divided by torch's is {over} (medians).**"
+            )
             yield "![times of ours and of torch, per problem](performance/cpu-times.svg)"
             yield prose(CPU_TEXT.format(ours=title(ours)))
         yield f"## CPU: {name}"
@@ -115,9 +109,8 @@ def gpu(found: Sequence[Run]) -> str:
                 if values := ratios_of(rows, ours, peer, which):
                     spread = f"{statistics.geometric_mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
                     goal = GROUPS[group].goals.get(peer) if group in GROUPS else None
-                    body.append(
-                        (group, which, ours, peer, spread, len(values), "-" if goal is None else f"<= {goal:g}")
-                    )
+                    limit = "-" if goal is None else f"<= {goal:g}"
+                    body.append((group, which, ours, peer, spread, len(values), limit))
         headings = ("group", "pass", "ours", "peer", "ours / peer: geometric mean (range)", "rows", "goal")
         parts += [f"### {machine}", table(headings, body), where(run)]
     return "\n\n".join(parts if len(parts) > 1 else [*parts, NO_GPU])
@@ -137,8 +130,8 @@ def where(run: Run) -> str:
         f"Versions: {versions}",
         f"Commit: {e['commit']}{' with uncommitted changes' if e.get('dirty') else ''}, {e['date'][:10]}",
         f"Results: [{run.path.name}](../benchmarks/{file}). Its first line contains the command.",
+        *([] if "finished" in e else ["**The run was cut short.**"]),
     ]
-    lines += ["**The run was cut short.**"] if "finished" not in e else []
     return "\n".join(f"- {line}" for line in lines)
 
 
