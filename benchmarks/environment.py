@@ -96,9 +96,8 @@ def cpu() -> str:
 
 def gpus(names: str) -> list[dict[str, str]]:
     """Return properties of each GPU, as nvidia-smi says them; empty where there is none."""
-    query = f"--query-gpu={names.replace(' ', ',')}"
-    lines = (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
-    return [dict(zip(names.split(), line.split(", "), strict=False)) for line in lines]
+    rows = (_output("nvidia-smi", f"--query-gpu={names.replace(' ', ',')}", "--format=csv,noheader") or "").splitlines()
+    return [dict(zip(names.split(), row.split(", "), strict=False)) for row in rows]
 
 
 def libraries() -> list[str]:
@@ -106,7 +105,8 @@ def libraries() -> list[str]:
     if not (maps := Path("/proc/self/maps")).exists():
         return []
     pattern = r"/\S*/lib(?:cudnn|cublas|cudart|nvrtc|openblas|scipy_openblas|mkl|[gi]*omp)[^/\s]*$"
-    return sorted(set(re.findall(pattern, maps.read_text(encoding="utf-8"), re.MULTILINE)))
+    paths = set(re.findall(pattern, maps.read_text(encoding="utf-8"), re.MULTILINE))
+    return sorted(path.rpartition("/site-packages/")[2] for path in paths)
 
 
 def command_line() -> str:
