@@ -289,17 +289,17 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str, Model 
 
 def _models_in(file: OpenFile) -> dict[str, Model | None]:
     states = states_in(file.metadata)
-    scopes = [found.scope for found in find_models({name: spec.shape for name, spec in file.specs.items()})]
+    scopes = [model.scope for model in find_models({name: spec.shape for name, spec in file.specs.items()})]
     keys = {_prefix(key) for key, state in states.items() if "spec" in state}
-    found: dict[str, Model | None] = {}
+    models: dict[str, Model | None] = {}
     for key, state in states.items():
         # A saveable adds its own scope to its key. In a file of `save`, or of a sequence of items, the names do not
         # contain the key. A scope that is below a longer key, too, is tried last.
         below = [scope for scope in scopes if scope.startswith(_prefix(key))]
         inner = sorted(below, key=lambda scope: _owner(scope, keys) != _prefix(key))
         candidates = [_prefix(key), *inner, ""]
-        found[key] = _model(key, spec_in(state), candidates, file.specs) if "spec" in state else None
-    return found
+        models[key] = _model(key, spec_in(state), candidates, file.specs) if "spec" in state else None
+    return models
 
 
 def _owner(scope: str, prefixes: set[str]) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 
 from pycudnnrnn.engines import Engine, Memory, Reserve, Results
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.ops._take import OP_WORDS, Taker
-from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, Arrays, CallConfig, nbytes, shapes, slots
+from pycudnnrnn.ops._take import OP_WORDS, Taker, slots_on
+from pycudnnrnn.passes import GRADIENTS, INPUTS, RESULTS, Arrays, CallConfig, nbytes, shapes
 from pycudnnrnn.schedule import Chunk, Schedule, cut
 
 BACKWARD: Final = "an eager backward, which takes memory"
@@ -37,8 +37,8 @@ class EagerCalls:
         """
         spec, schedule = config.spec, config.schedule
         self.schedule = dataclasses.replace(schedule, lengths=None)
-        wanted = slots(spec, self.schedule, engine.layout(spec).size)
-        self.take = Taker(engine, spec, wanted, {name: OP_WORDS.get(name, name) for name in INPUTS})
+        of_call = slots_on(engine, spec, self.schedule)
+        self.take = Taker(engine, spec, of_call, {name: OP_WORDS.get(name, name) for name in INPUTS})
         self._engine, self._steps, self._recomputes = engine, _steps(engine, config, every), every is not None
         self._standard = config._replace(spec=spec.replace(algo=spec.untuned_algo))
         self._whole = None if _takes_several(engine, schedule, self._steps) else engine.calls(config)
@@ -56,20 +56,20 @@ def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
     spec, schedule, steps = config.spec, config.schedule, _steps(engine, config, every)
     if not _takes_several(engine, schedule, steps) and (engine.takes_empty or not schedule.has_empty):
         return engine.memory(config)
-    found = slots(spec, schedule, engine.layout(spec).size)
-    outputs, ordered = nbytes(found, RESULTS), 0 if schedule.is_sorted else nbytes(found, ("x", "y"))
+    of_call = slots_on(engine, spec, schedule)
+    outputs, ordered = nbytes(of_call, RESULTS), 0 if schedule.is_sorted else nbytes(of_call, ("x", "y"))
     chunks = [engine.memory(config._replace(schedule=chunk.schedule), adds=True) for chunk in cut(schedule, steps)]
     each = [chunk.total_nbytes - chunk.reserve_nbytes for chunk in chunks]
     if not config.training:
-        return Memory(ordered + max(each, default=0) + nbytes(found, ("hx", "cx")), 0, outputs)
-    most = ordered + max(each, default=found["params"].nbytes)  # without a chunk, a gradient of params all the same
+        return Memory(ordered + max(each, default=0) + nbytes(of_call, ("hx", "cx")), 0, outputs)
+    most = ordered + max(each, default=of_call["params"].nbytes)  # without a chunk, a gradient of params all the same
     random = 0 if config.dropout is None else config.dropout.chunk_nbytes
-    kept = len(chunks) * (nbytes(found, ("hx", "cx")) + random)
-    most += random + found["params"].nbytes * spec.compute_dtype.itemsize // spec.dtype.itemsize
-    most -= found["params"].nbytes  # the result's gradient of params is allocated after the last chunk
+    kept = len(chunks) * (nbytes(of_call, ("hx", "cx")) + random)
+    most += random + of_call["params"].nbytes * spec.compute_dtype.itemsize // spec.dtype.itemsize
+    most -= of_call["params"].nbytes  # the result's gradient of params is allocated after the last chunk
     reserves = [chunk.reserve_nbytes + (chunk.output_nbytes if every is None else 0) for chunk in chunks]
     at_once = sum(reserves) if every is None else max(reserves, default=0)
-    gradients = nbytes(found, (*GRADIENTS, "d_params"))
+    gradients = nbytes(of_call, (*GRADIENTS, "d_params"))
     return Memory(most, kept + at_once, outputs, gradients, 0 if every is None else kept)
 
 
@@ -132,9 +132,9 @@ class _Batch:
     def states(self, *given: Any | None) -> list[Any]:
         """Return h and c to update: copies, or zeros for None."""
         spec, schedule, arrays = self.config.spec, self.config.schedule, self._arrays
-        wanted = shapes(spec, schedule.data_axes, schedule.B)
+        of_call = shapes(spec, schedule.data_axes, schedule.B)
         found = []
-        for array, shape in zip(given, (wanted["hx"], wanted["cx"]), strict=True):
+        for array, shape in zip(given, (of_call["hx"], of_call["cx"]), strict=True):
             if array is not None:
                 found.append(arrays.copy(array) if self._order is None else arrays.take(array, self._order, 1))
             elif shape is not None:

@@ -12,8 +12,8 @@ from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Calls, Engine, EngineGraph, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError
-from pycudnnrnn.ops._take import Taker, take_params
-from pycudnnrnn.passes import Name, Pass, slots
+from pycudnnrnn.ops._take import Taker, slots_on, take_params
+from pycudnnrnn.passes import Name, Pass
 from pycudnnrnn.schedule import Schedule, check_lengths
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
@@ -65,9 +65,9 @@ class Plan:
         self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
         self._last: dict[Pass, Bound] = {}
         reserve_nbytes = native.reserve_nbytes if training else None
-        wanted = slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
+        of_call = slots_on(engine, spec, schedule, reserve_nbytes)
         self._take = {
-            which: Taker(engine, spec, wanted, {n: n for n in which.names}, written=which.written, in_place=True)
+            which: Taker(engine, spec, of_call, {n: n for n in which.names}, written=which.written, in_place=True)
             for which in passes.PASSES
         }
 

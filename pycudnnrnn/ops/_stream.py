@@ -13,8 +13,8 @@ from pycudnnrnn._tf1.arguments import h_and_c
 from pycudnnrnn.engines import Engine, engine_for, on_callers_stream
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.ops._forward import shapes
-from pycudnnrnn.ops._take import Taker
-from pycudnnrnn.passes import FORWARD, CallConfig, Slot, slots
+from pycudnnrnn.ops._take import Taker, slots_on
+from pycudnnrnn.passes import FORWARD, CallConfig, Slot
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Direction, RNNSpec
 
@@ -140,10 +140,10 @@ class Stream:
         names = ("hx", "cx") if op.spec.has_cell_state else ("hx",)
         states = h_and_c(self.states, op.spec)[: len(names)]
         B = next((state.shape[1] for state in states if state is not None), B)
-        wanted = slots(op.spec, Schedule(1, B), engine.layout(op.spec).size)
+        of_call = slots_on(engine, op.spec, Schedule(1, B))
         words = {name: f"initial_state ({name[0]})" for name in names}
-        first, _ = Taker(engine, op.spec, wanted, words)(*states)
-        latest, spare = ([_zeros(engine, wanted[name]) for name in names] for _ in range(2))
+        first, _ = Taker(engine, op.spec, of_call, words)(*states)
+        latest, spare = ([_zeros(engine, of_call[name]) for name in names] for _ in range(2))
         for state, name in zip(latest, names, strict=True):
             if first[name] is not None:
                 engine.arrays.copy_into(state, first[name])
@@ -168,11 +168,11 @@ def _piece(running: _Running, native: Any, size: tuple[Any, ...]) -> _Piece:
         expected = f"{B}, those of the states: reset the stream, or make another one"
         raise ArgumentError("inputs", expected, shape[-2], aspect="number of sequences")
     schedule = Schedule(shape[0] if len(shape) == 3 else 1, B)
-    wanted = slots(spec, schedule, engine.layout(spec).size)
-    x, y = _zeros(engine, wanted["x"]), _zeros(engine, wanted["y"])
+    of_call = slots_on(engine, spec, schedule)
+    x, y = _zeros(engine, of_call["x"]), _zeros(engine, of_call["y"])
     runs: tuple[Callable[[], None], ...] = ()
     if 0 not in shape:
-        take = Taker(engine, spec, wanted, {n: n for n in FORWARD.names}, written=FORWARD.written, in_place=True)
+        take = Taker(engine, spec, of_call, {n: n for n in FORWARD.names}, written=FORWARD.written, in_place=True)
         plan = engine.plan(CallConfig(spec, schedule))
         pairs = running.states, running.states[::-1]
         runs = tuple(plan.bind(FORWARD, *take(running.params, x, *_two(a), y, *_two(b), None)) for a, b in pairs)

@@ -25,6 +25,11 @@ _PRODUCTS: Final = frozenset({"reserve", "dx"})
 """The arrays of a plan that products are written to: on the CPU they must begin at a multiple of an element's size."""
 
 
+def slots_on(engine: Engine, spec: RNNSpec, schedule: Schedule, reserve_nbytes: int | None = None) -> dict[Name, Slot]:
+    """Return the slots of a call on an engine, whose layout has the size of params; see `passes.slots`."""
+    return slots(spec, schedule, engine.layout(spec).size, reserve_nbytes)
+
+
 class Taker:
     """Checks the arrays of one kind of call, in a fixed order, and returns the engine's arrays over the same memory.
 
@@ -34,12 +39,12 @@ class Taker:
     """
 
     def __init__(
-        self, engine: Engine, spec: RNNSpec, wanted: Mapping[Name, Slot], words: Mapping[Name, str], *,
+        self, engine: Engine, spec: RNNSpec, of_call: Mapping[Name, Slot], words: Mapping[Name, str], *,
         written: frozenset[Name] = frozenset(), in_place: bool = False,
     ) -> None:  # fmt: skip
         """Check the arrays in `words`, in that order."""
         self._engine, self._spec, self._words, self._written = engine, spec, words, written
-        self.slots, self._in_place = wanted, in_place
+        self.slots, self._in_place = of_call, in_place
         self._of_engine = engine.arrays.holds, engine.arrays.address
         self._checks = [(name, *self._check_of(name)) for name in words]
 
@@ -159,6 +164,6 @@ def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:
 
 def take_params(engine: Engine, spec: RNNSpec, name: str, params: Any, *, written: bool = False) -> Any:
     """Return the engine's array over a params buffer; see `Taker`."""
-    wanted = slots(spec, Schedule(1, 1), engine.layout(spec).size)
-    found, _ = Taker(engine, spec, wanted, {"params": name}, written=_FLAT if written else frozenset())(params)
-    return found["params"]
+    of_call, written_to = slots_on(engine, spec, Schedule(1, 1)), _FLAT if written else frozenset[Name]()
+    natives, _ = Taker(engine, spec, of_call, {"params": name}, written=written_to)(params)
+    return natives["params"]
