@@ -25,10 +25,9 @@ from pycudnnrnn._files import resolve, write_atomically
 from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import tf_tensors
 from pycudnnrnn._tf1.variable import value_of
-from pycudnnrnn.checkpoint import _file, _tensorflow
-from pycudnnrnn.checkpoint._bundle import read as read_tensorflow
-from pycudnnrnn.checkpoint._file import REASONS, Refusal, Summary, TensorSpec, parsing, summary_of
-from pycudnnrnn.checkpoint._folder import (
+from pycudnnrnn.checkpoint import _tensorflow, safetensors_file
+from pycudnnrnn.checkpoint.bundle import read as read_tensorflow
+from pycudnnrnn.checkpoint.folder import (
     FORMATS,
     LIST,
     SAFETENSORS,
@@ -39,7 +38,7 @@ from pycudnnrnn.checkpoint._folder import (
     latest,
     latest_in,
 )
-from pycudnnrnn.checkpoint._items import (
+from pycudnnrnn.checkpoint.items import (
     Item,
     ModelItem,
     check_has_room,
@@ -51,6 +50,7 @@ from pycudnnrnn.checkpoint._items import (
     spec_in,
     states_in,
 )
+from pycudnnrnn.checkpoint.safetensors_file import REASONS, Refusal, Summary, TensorSpec, parsing, summary_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers import KINDS, RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
@@ -117,7 +117,7 @@ class Saver:
         if not named:
             raise ArgumentError("items", "at least one thing to save (a layer has variables once it is built)", "none")
         for key in named:
-            if not _file.is_utf8(check_text("items", key)):
+            if not safetensors_file.is_utf8(check_text("items", key)):
                 raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
         bare = () if isinstance(items, Mapping) else Saveable
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
@@ -232,7 +232,7 @@ class Saver:
         if is_tensorflow(place):
             write_all(_tensorflow.restoring(place, items, require_finite=require_finite))
             return
-        with _file.opened(place) as file:
+        with safetensors_file.opened(place) as file:
             with parsing("the metadata"):
                 states = states_in(file.metadata)
                 if states.keys() != items.keys():
@@ -263,7 +263,7 @@ class Saver:
 
 def _image(items: Mapping[str, Item]) -> bytes:
     states = json.dumps({key: item.state() for key, item in items.items()}, sort_keys=True)
-    return _file.image(merged(item.tensors() for item in items.values()), {"items": states})
+    return safetensors_file.image(merged(item.tensors() for item in items.values()), {"items": states})
 
 
 @overload
@@ -407,7 +407,7 @@ def _read_model(path: Path, require_finite: bool) -> tuple[RNNSpec, str, Callabl
     if is_tensorflow(place):
         why = "a TensorFlow checkpoint describes no layer: build it, and restore it with Saver({scope: layer})"
         raise CheckpointError(path, "mismatch", f"{why}; inspect(path).items has the scopes")
-    with _file.opened(place) as file:
+    with safetensors_file.opened(place) as file:
         with parsing("the metadata"):
             states = states_in(file.metadata)
             if states.keys() != {_MODEL}:
@@ -488,7 +488,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         specs, summaries, models, others = _tensorflow.scan(place, summary_of)
         about = {"format": TENSORFLOW} | ({"left out": ", ".join(others)} if others else {})
         return Inspection(specs, summaries, models, about, verified=True)
-    with _file.opened(place, foreign=foreign) as file:
+    with safetensors_file.opened(place, foreign=foreign) as file:
         with parsing("the metadata"):
             items = states_in(file.metadata) if file.is_ours else {}
         return Inspection(file.specs, file.read(summary_of), items, file.metadata, verified=file.is_ours)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from pycudnnrnn._checks import some
 from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import FoundRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
-from pycudnnrnn.checkpoint._bundle import Bundle, opened
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, check_finite
-from pycudnnrnn.checkpoint._items import Item, merged
+from pycudnnrnn.checkpoint.bundle import Bundle, opened
+from pycudnnrnn.checkpoint.items import Item, merged
+from pycudnnrnn.checkpoint.safetensors_file import Refusal, TensorSpec, check_finite
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 

@@ -19,8 +19,7 @@ from pycudnnrnn import _files, checkpoint, convert
 from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._checks import needs
 from pycudnnrnn._files import Source
-from pycudnnrnn.checkpoint import _bundle, _folder, _items
-from pycudnnrnn.checkpoint import _file as checkpoint_file
+from pycudnnrnn.checkpoint import bundle, folder, items, safetensors_file
 from pycudnnrnn.convert._cells import STACKS
 from pycudnnrnn.convert.keras import files as keras_files
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
@@ -36,7 +35,7 @@ _TORCH_AT_LEAST: Final = (2, 10)
 INDEX: Final = ".index"
 """The suffix by which a TensorFlow checkpoint is named, which is several files."""
 
-FORMAT_OF_A_CHECKPOINT: Final = {INDEX: _folder.TENSORFLOW, ".safetensors": _folder.SAFETENSORS}
+FORMAT_OF_A_CHECKPOINT: Final = {INDEX: folder.TENSORFLOW, ".safetensors": folder.SAFETENSORS}
 """The formats of a `Saver` by suffix: their names are checked, so that one name is one checkpoint."""
 
 ONNX_MAX: Final = 2**31 - 1
@@ -54,7 +53,7 @@ class FileWeights:
     arrays: dict[str, Any]
     keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
     framework: str = ""
-    models: dict[str, _items.Model | None] | None = None
+    models: dict[str, items.Model | None] | None = None
 
 
 class FileFormat(NamedTuple):
@@ -85,7 +84,7 @@ class FileOrCheckpoint(click.Path):
         if path.is_dir() and not (path / checkpoint.LIST).exists():
             what = f"{str(path)!r} is a folder without TensorFlow's file 'checkpoint'"
             self.fail(f"{what}: name a file in it, of a SavedModel variables/variables.index", param, ctx)
-        return path if path.is_dir() or _folder.is_tensorflow(path) else super().convert(value, param, ctx)
+        return path if path.is_dir() or folder.is_tensorflow(path) else super().convert(value, param, ctx)
 
 
 def suffix_of(path: Path) -> str:
@@ -156,7 +155,7 @@ def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:
     """
     try:
         if image is None:
-            _bundle.write(_prefix(path), arrays)
+            bundle.write(_prefix(path), arrays)
         else:
             _files.write_atomically(path, image)
     except OSError as error:
@@ -173,8 +172,8 @@ def check_target(path: Path, format_of: str, *, force: bool) -> None:
         if FILE_FORMATS[format_of].framework == "keras":
             keras_files.check_name(path)
         if format_of in FORMAT_OF_A_CHECKPOINT:
-            _folder.check_name(_prefix(path), FORMAT_OF_A_CHECKPOINT[format_of])
-        files = [path] if format_of != INDEX else _bundle.files(_prefix(path))
+            folder.check_name(_prefix(path), FORMAT_OF_A_CHECKPOINT[format_of])
+        files = [path] if format_of != INDEX else bundle.files(_prefix(path))
         taken = [file for file in files if _files.check_target(file)]
     except (OSError, PycudnnrnnError) as error:
         raise click.UsageError(_cannot_write(path, error)) from error
@@ -220,7 +219,7 @@ def _onnx_image(_: object, __: object, model: Any, options: dict[str, Any]) -> b
 
 
 def _safetensors_image(arrays: dict[str, Any], framework: str, *_: object) -> bytes:
-    return checkpoint_file.foreign_image(arrays, {_FRAMEWORK: framework})
+    return safetensors_file.foreign_image(arrays, {_FRAMEWORK: framework})
 
 
 def _prefix(path: Path) -> Path:
@@ -240,7 +239,7 @@ def _read_keras(path: Path, _: object) -> FileWeights:
 
 
 def _read_safetensors(path: Path, _: object) -> FileWeights:
-    tensors, metadata, models = _items.read(path)
+    tensors, metadata, models = items.read(path)
     return FileWeights(tensors, framework=metadata.get(_FRAMEWORK, ""), models=models)
 
 

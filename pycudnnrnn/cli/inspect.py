@@ -11,8 +11,8 @@ import click
 import numpy as np
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.checkpoint._bundle import specs_without_data
-from pycudnnrnn.checkpoint._folder import is_tensorflow
+from pycudnnrnn.checkpoint.bundle import specs_without_data
+from pycudnnrnn.checkpoint.folder import is_tensorflow
 from pycudnnrnn.cli._files import FILE_FORMATS, FileOrCheckpoint, count_arrays, load_onnx, rnns_in, suffix_of
 from pycudnnrnn.cli._output import SafeConsole, console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError, CheckpointError

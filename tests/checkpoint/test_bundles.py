@@ -10,9 +10,9 @@ import pytest
 from filelock import FileLock
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
-from pycudnnrnn.checkpoint import _bundle, _file
-from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._bundle.table import Entry, field, slice_key
+from pycudnnrnn.checkpoint import bundle, safetensors_file
+from pycudnnrnn.checkpoint.bundle import table
+from pycudnnrnn.checkpoint.bundle.table import Entry, field, slice_key
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
@@ -184,7 +184,7 @@ def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_pa
 def written_in_parts(folder, shape, parts, more=b""):
     """Write a variable in parts, each an array at a place: its start and length in every dimension."""
     prefix = folder / "model.ckpt-7"
-    (shard, data), (index, own) = _bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
+    (shard, data), (index, own) = bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
     entries = dict(table.read(own))
     slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
     whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
@@ -334,7 +334,7 @@ def test_what_tensorflow_has_no_cell_for_and_what_no_bundle_can_hold_is_refused(
 
 
 def test_complex_numbers_are_summarised_by_their_absolute_values_and_all_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(_file, "PIECE", 2)
+    monkeypatch.setattr(safetensors_file, "PIECE", 2)
     numbers = np.array([3 + 4j, complex(np.nan, 1), -6j, complex(0, np.inf)], "c16")
     arrays = {"z": numbers, "narrow": numbers[::2].astype("c8"), "large": np.full(2, 6e4, "f2")}
     Saver(arrays).save(tmp_path / "m", format="tensorflow")
@@ -382,7 +382,7 @@ def test_an_interrupt_at_the_moment_the_lock_is_taken_gives_it_back(tmp_path, mo
 def test_a_save_leaves_no_shard_of_what_was_there(tmp_path):
     """Of three, as several machines write them, or of two whose index is damaged."""
     for count, damage in ((3, b""), (2, b"damaged")):
-        for path, data in _bundle.images(tmp_path / "m", {"a": np.ones(3)}, count):
+        for path, data in bundle.images(tmp_path / "m", {"a": np.ones(3)}, count):
             path.write_bytes(data + damage)
         path = Saver({"a": np.zeros(3)}).save(tmp_path / "m", format="tensorflow")
         assert [path.name for path in sorted(tmp_path.glob("m.*"))] == ["m.data-00000-of-00001", "m.index"]

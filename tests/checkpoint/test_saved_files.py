@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, ops
-from pycudnnrnn.checkpoint import _bundle
+from pycudnnrnn.checkpoint import bundle
 from pycudnnrnn.errors import ArgumentError, CheckpointError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from tests.helpers.layers import built
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_the_longest_name_that_a_file_can_have_is_read_by_all_re
 @pytest.mark.parametrize(("name", "array"), [("m" * 250, np.zeros(2)), ("m", np.zeros(2, "U3"))])
 def test_a_tensorflow_checkpoint_that_cannot_be_written_leaves_nothing_behind(tmp_path, name, array):
     with pytest.raises((OSError, ArgumentError)):
-        _bundle.write(tmp_path / name, {"a": array})
+        bundle.write(tmp_path / name, {"a": array})
     assert not list(tmp_path.iterdir())
 
 

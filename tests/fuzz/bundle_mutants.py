@@ -5,8 +5,8 @@ Somebody who wants to get past the checksums would make them fit. Each mutation 
 
 from typing import NamedTuple
 
-from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._bundle.table import Cursor, varint
+from pycudnnrnn.checkpoint.bundle import table
+from pycudnnrnn.checkpoint.bundle.table import Cursor, varint
 
 SIZES = [0, 1, 2, 3, 63, 64, 127, 128, 2**16, 2**31 - 1, 2**31, 2**32, 2**48, 2**62, 2**63, 2**64 - 1]
 

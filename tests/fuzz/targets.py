@@ -22,8 +22,8 @@ import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, Saver, checkpoint, convert, ops
-from pycudnnrnn.checkpoint import _items
-from pycudnnrnn.checkpoint._bundle import images as bundle_images
+from pycudnnrnn.checkpoint import items
+from pycudnnrnn.checkpoint.bundle import images as bundle_images
 from pycudnnrnn.cli import _files
 from pycudnnrnn.errors import CheckpointError, ConvertError, PycudnnrnnError
 from tests.fuzz import bundle_mutants
@@ -41,7 +41,7 @@ def checkpoint_file(data: bytes, path: Path) -> None:
     path.write_bytes(data)
     check_restores(path)
     foreign = functools.partial(checkpoint.inspect, foreign=True)
-    for read in (checkpoint.load, checkpoint.inspect, foreign, _items.read):
+    for read in (checkpoint.load, checkpoint.inspect, foreign, items.read):
         with contextlib.suppress(CheckpointError):
             read(path)
 

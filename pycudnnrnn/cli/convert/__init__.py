@@ -17,8 +17,8 @@ from pycudnnrnn import convert as converters
 from pycudnnrnn._checks import some
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn._tf1.tensors import from_tf
-from pycudnnrnn.checkpoint._folder import is_tensorflow
-from pycudnnrnn.checkpoint._items import Model
+from pycudnnrnn.checkpoint.folder import is_tensorflow
+from pycudnnrnn.checkpoint.items import Model
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli.convert.verify import verify as run_both

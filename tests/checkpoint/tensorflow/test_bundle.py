@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import checkpoint
-from pycudnnrnn.checkpoint._bundle import table
+from pycudnnrnn.checkpoint.bundle import table
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from tests.checkpoint.tensorflow.arrays import arrays
 

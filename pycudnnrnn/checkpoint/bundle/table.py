@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 
 from pycudnnrnn._checks import needs
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec
+from pycudnnrnn.checkpoint.safetensors_file import Refusal, TensorSpec
 from pycudnnrnn.spec import DType
 
 VARINT: Final = 0

@@ -15,7 +15,7 @@ from pycudnnrnn import _arrays, _assignment
 from pycudnnrnn._checks import check_text, shorten
 from pycudnnrnn._tf1.tensors import find_models, tf_tensors
 from pycudnnrnn._tf1.variable import OPAQUE_KERNEL, Variable
-from pycudnnrnn.checkpoint._file import OpenFile, Refusal, TensorSpec, opened, parsing
+from pycudnnrnn.checkpoint.safetensors_file import OpenFile, Refusal, TensorSpec, opened, parsing
 from pycudnnrnn.engines import DropoutState, engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.layers import RNNLayer

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from pycudnnrnn._checks import is_file_name
 from pycudnnrnn._files import Source, write_together
-from pycudnnrnn.checkpoint import _bundle
-from pycudnnrnn.checkpoint._file import Refusal, parsing, refused
+from pycudnnrnn.checkpoint import bundle
+from pycudnnrnn.checkpoint.safetensors_file import Refusal, parsing, refused
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 
 INDEX: Final = ".index"
@@ -187,7 +187,7 @@ class SavedCheckpoint(NamedTuple):
     @property
     def files(self) -> tuple[Path, ...]:
         """The names that its files may have. The last one is of a file that every checkpoint has."""
-        return _bundle.files(self.path) if self.format == TENSORFLOW else (self.path,)
+        return bundle.files(self.path) if self.format == TENSORFLOW else (self.path,)
 
     @property
     def is_there(self) -> bool:
@@ -211,7 +211,7 @@ class SavedCheckpoint(NamedTuple):
         if isinstance(data, bytes):
             write_together([(self.path, data), listed])
         else:
-            _bundle.write(self.path, data, [listed])
+            bundle.write(self.path, data, [listed])
 
     def delete(self) -> None:
         """Delete its files, which no other checkpoint shares: none has the name of another's part."""

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from pycudnnrnn._checks import check_text, shorten, some
 from pycudnnrnn._files import Source, check_target, locked, write_together
 from pycudnnrnn._messages import warn
-from pycudnnrnn.checkpoint._bundle import table
-from pycudnnrnn.checkpoint._bundle.table import (
+from pycudnnrnn.checkpoint.bundle import table
+from pycudnnrnn.checkpoint.bundle.table import (
     ALL,
     DTYPES,
     Entry,
@@ -33,8 +33,8 @@ from pycudnnrnn.checkpoint._bundle.table import (
     read_header,
     slice_key,
 )
-from pycudnnrnn.checkpoint._file import Refusal, TensorSpec, is_utf8, parsing, refused
-from pycudnnrnn.checkpoint._folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint.folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
+from pycudnnrnn.checkpoint.safetensors_file import Refusal, TensorSpec, is_utf8, parsing, refused
 from pycudnnrnn.errors import ArgumentError
 
 Array = npt.NDArray[Any]
