@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import DType
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
@@ -33,8 +33,7 @@ def test_a_spec_comes_back_from_its_repr_its_json_and_a_pickle(spec, dropout, se
 
 
 def test_the_repr_is_short_where_the_defaults_hold():
-    assert repr(RNNSpec("lstm", 2, 8, 4)) == "RNNSpec('lstm', 2, 8, 4)"
-    assert "cell_clip=(-0.3, 0.3)" in repr(RNNSpec(**BASE, cell_clip=0.3))
+    assert repr(RNNSpec("lstm", 2, 8, 4, cell_clip=0.3)) == "RNNSpec('lstm', 2, 8, 4, cell_clip=(-0.3, 0.3))"
 
 
 def test_a_pickled_spec_is_found_among_equal_ones_in_a_process_with_other_hashes():
@@ -51,21 +50,18 @@ def test_a_pickled_spec_is_found_among_equal_ones_in_a_process_with_other_hashes
         spec.num_units = 5
 
 
-def test_none_is_resolved_by_dtype():
+def test_none_is_resolved_by_dtype_and_again_with_a_new_one():
     usual = {"float64": ("fma", "float64"), "float32": ("fma", "float32"), "float16": ("tensor_op", "float32")}
     for dtype, expected in (usual | {"bfloat16": usual["float16"]}).items():
         spec = RNNSpec(**BASE, dtype=dtype)
         assert (spec.math_type, spec.compute_dtype) == expected
         assert RNNSpec(**BASE).replace(dtype=dtype) == spec
-
-
-def test_replace_validates_and_keeps_what_is_given_with_a_dtype():
-    kept = RNNSpec(**BASE, dtype="float16", math_type="default", compute_dtype="float16")
-    assert kept.replace(num_units=9).math_type == "default"
-    assert kept.replace(dtype="float16") == RNNSpec(**BASE, dtype="float16")
-    assert kept.replace(dtype="float16", math_type="default", compute_dtype="float16") == kept
+    half = RNNSpec(**BASE, dtype="float16", math_type="default", compute_dtype="float16")
+    assert half.replace(num_units=9).math_type == "default"
+    assert half.replace(dtype="float16") == RNNSpec(**BASE, dtype="float16")
+    assert half.replace(dtype="float16", math_type="default", compute_dtype="float16") == half
     with pytest.raises(ArgumentError, match="num_units"):
-        kept.replace(num_units=0)
+        half.replace(num_units=0)
 
 
 def test_dropout_and_its_seed_do_not_decide_the_params():
@@ -77,7 +73,7 @@ def test_dropout_and_its_seed_do_not_decide_the_params():
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize(
-    ("given", "bounds"),
+    ("clip", "bounds"),
     [
         (2, (-2.0, 2.0)),
         ([0.5, 0.5], (0.5, 0.5)),
@@ -86,9 +82,9 @@ def test_dropout_and_its_seed_do_not_decide_the_params():
         ((-1, math.inf), (-1, math.inf)),
     ],
 )
-def test_clip_bounds_are_float32_for_every_dtype(given, bounds, dtype):
+def test_clip_bounds_are_float32_for_every_dtype(clip, bounds, dtype):
     """So that it does not matter whether cuDNN clips doubles with floats or with doubles."""
-    spec = RNNSpec(**BASE, cell_clip=given, dtype=dtype)
+    spec = RNNSpec(**BASE, cell_clip=clip, dtype=dtype)
     assert spec.cell_clip == bounds
     assert RNNSpec.from_json(spec.to_json()) == eval(repr(spec)) == spec
 
@@ -117,6 +113,8 @@ TAKEN = [
 ]
 REFUSED = [
     # changed arguments, the argument that the error names, a part of its text
+    ({"dtype": None}, "dtype", "expecting 'float16'"),
+    ({"cell_clip": "1"}, "cell_clip", "a real number"),
     ({"mode": "LSTM"}, "mode", "'lstm', 'gru', 'rnn_tanh' or 'rnn_relu'"),
     ({"num_layers": 0}, "num_layers", "0"),
     ({"num_units": 2**31}, "num_units", "2147483647"),
@@ -140,12 +138,6 @@ REFUSED = [
     ({"bias_mode": "single_input", "algo": "persist_dynamic"}, "algo", "with bias_mode 'single_input'"),
     ({"dtype": "float16", "compute_dtype": "float16", "algo": "persist_static"}, "algo", "compute_dtype 'float16'"),
 ]
-WRONG_TYPES = [
-    *((name, value) for name in ("num_layers", "num_proj") for value in (True, 3.0, "3", np.float32(3), np.True_)),
-    *(("dtype", value) for value in (None, 1.5, True)),
-    *(("dropout", value) for value in (True, np.True_, "0.5", b"0.5", [])),
-    ("cell_clip", "1"),
-]
 
 
 @pytest.mark.parametrize(("changes", "resolved"), TAKEN, ids=str)
@@ -162,13 +154,6 @@ def test_what_no_rnn_can_be_is_refused_by_name(changes, argument, text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_TYPES, ids=str)
-def test_a_value_of_the_wrong_type_is_refused_by_name(name, value):
-    with pytest.raises(ArgumentTypeError) as caught:
-        RNNSpec(**(BASE | {name: value}))
-    assert caught.value.argument == name
-
-
 WRITTEN = json.loads(RNNSpec(**BASE).to_json())
 BAD_JSON = {
     "not json": "{",
@@ -176,11 +161,8 @@ BAD_JSON = {
     "too deep": "[" * 100_000,
     "missing field": json.dumps({k: v for k, v in WRITTEN.items() if k != "seed"}),
     "unknown field": json.dumps(WRITTEN | {"hidden": 1}),
-    "a schema that is true": json.dumps(WRITTEN | {"schema": True}),
     "another schema": json.dumps(WRITTEN | {"schema": 2}),
     "a math type that is to be chosen": json.dumps(WRITTEN | {"math_type": None}),
-    "TF's no projection": json.dumps(WRITTEN | {"num_proj": 0}),
-    "NaN": json.dumps(WRITTEN | {"dropout": math.nan}),
     "half a clip": json.dumps(WRITTEN | {"cell_clip": [1]}),
     "an impossible pair": json.dumps(WRITTEN | {"mode": "gru", "num_proj": 2}),
 }
