@@ -32,9 +32,9 @@ def test_what_a_forward_keeps_is_not_touched_by_the_arrays_it_gave_out(problem):
     for array in (fwd.output_h, fwd.output_c, problem.hx, problem.cx):
         if array is not None:
             array[...] = np.nan
-    found = fwd.backward(*problem.upstream())
-    assert np.array_equal(found.params, expected.params)
-    assert np.array_equal(found.input, expected.input)
+    grads = fwd.backward(*problem.upstream())
+    assert np.array_equal(grads.params, expected.params)
+    assert np.array_equal(grads.input, expected.input)
 
 
 @examples(400)
@@ -56,5 +56,5 @@ def test_a_plan_writes_the_ops_numbers_over_whatever_the_callers_buffers_held(pr
     plan.forward(problem.params, x, hx, cx, y, hy, cy, reserve)
     plan.backward_data(problem.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
     plan.backward_weights(x, hx, y, dparams, reserve)
-    found = {"y": turned(y), "hy": hy, "dx": turned(dx), "dhx": dhx, "dparams": dparams}
-    assert_same(found | ({"cy": cy, "dcx": dcx} if cell else {}), problem.results())
+    results = {"y": turned(y), "hy": hy, "dx": turned(dx), "dhx": dhx, "dparams": dparams}
+    assert_same(results | ({"cy": cy, "dcx": dcx} if cell else {}), problem.results())

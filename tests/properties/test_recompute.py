@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import CudnnLSTM, ops
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
 from tests.helpers.examples import examples
@@ -31,16 +31,13 @@ def dropping_specs(draw):
     return spec.replace(dropout=draw(st.sampled_from([0.0, 0.3, 1.0])) if spec.num_layers > 1 else 0.0, seed=7)
 
 
-def assert_near(found, expected, dtype):
+def assert_near(results, expected, dtype):
+    assert results.keys() == expected.keys()
     for name, array in expected.items():
-        assert (found[name] is None) == (array is None), name
-        if array is not None:
-            assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype), name
-            theirs = array.astype(np.float64)
-            most = np.abs(theirs).max(initial=0)
-            np.testing.assert_allclose(
-                found[name].astype(np.float64), theirs, rtol=0, atol=NEAR[dtype] * most, err_msg=name
-            )
+        assert (results[name].shape, results[name].dtype) == (array.shape, array.dtype), name
+        wide = array.astype(np.float64)
+        most = NEAR[dtype] * np.abs(wide).max(initial=0)
+        np.testing.assert_allclose(results[name].astype(np.float64), wide, rtol=0, atol=most, err_msg=name)
 
 
 @examples(800)
@@ -68,26 +65,6 @@ def test_outputs_and_all_gradients_are_those_without(problem, every, is_training
     assert (after == start) == (not is_training or not problem.spec.dropout)
 
 
-@pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU, ops.CudnnRNNTanh])
-def test_many_chunks_are_no_further_from_float64_than_the_whole_is(kind):
-    found = {}
-    for dtype in ("float64", "float32"):
-        op = kind(2, 33, 17, dtype=dtype, dropout=0.2)
-        problem, start = make_problem(op, 600, 3, [600, 512, 60], seed=2), op.dropout_state()
-        for every in (None, 7, 61):
-            op.set_dropout_state(start)
-            found[dtype, every] = problem.results(checkpoint_every=every)
-    exact = {name: array for name, array in found["float64", None].items() if array is not None}
-
-    def error(results, name):
-        return np.abs(results[name] - exact[name]).max() / np.abs(exact[name]).max()
-
-    for every in (7, 61):
-        for name in exact:
-            assert error(found["float64", every], name) <= 1e-12
-            assert error(found["float32", every], name) <= max(1e-6, 2 * error(found["float32", None], name)), name
-
-
 @examples(100)
 @given(problems(dropping_specs(), max_time=9), st.integers(1, 6))
 def test_a_backward_in_two_halves_adds_retains_and_is_used_up_as_without(problem, every):
@@ -104,7 +81,7 @@ def test_a_backward_in_two_halves_adds_retains_and_is_used_up_as_without(problem
             data = one.backward_data(*problem.upstream(), retain=retain)
             added = one.backward_weights(out=filled.copy(), accumulate=True)
             written = one.backward_weights(out=filled.copy())
-            outs.append({"dx": data.input, "dh": data.input_h, "dc": data.input_c, "added": added, "written": written})
+            outs.append({"dx": data.input, "dh": data.input_h, "added": added, "written": written})
         assert_near(outs[1], outs[0], problem.spec.dtype)
     with pytest.raises(StateError, match="used up"):
         fwd.backward_data(*problem.upstream())
@@ -127,23 +104,21 @@ def test_a_layer_recomputes_too_with_some_gradients_from_above_missing():
     assert_near(results[1], results[0], "float64")
 
 
-def test_both_directions_are_refused_with_what_to_do_instead_and_take_no_mask():
-    op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5)
-    text = r"Invalid checkpoint_every: 9, expecting None with both directions, .*: use an op for each direction"
-    for call in (lambda: make_problem(op, 5, 2, None, 3).forward(checkpoint_every=9), lambda: op.memory(5, 2, True, 9)):
+@pytest.mark.parametrize(
+    ("direction", "arguments", "text"),
+    [
+        ("bidirectional", {"checkpoint_every": 9}, "None with both directions, .*: use an op for each direction"),
+        ("unidirectional", {"checkpoint_every": 2.0}, "an integer"),
+        ("unidirectional", {"checkpoint_every": 0}, "an integer from 1 to 2147483647"),
+        ("unidirectional", {"checkpoint_every": 2, "is_training": False}, "None: nothing is kept for a backward"),
+        ("unidirectional", {"checkpoint_every": 2, "keep_reserve": False}, "None: nothing is kept for a backward"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_dropout_stays(direction, arguments, text):
+    op = ops.CudnnLSTM(2, 3, 2, direction=direction, dropout=0.5)
+    with pytest.raises(ArgumentError, match=f"Invalid checkpoint_every: .*, expecting {text}"):
+        make_problem(op, 5, 2, None, 1).forward(**arguments)
+    assert op.dropout_state().position == 0
+    if direction == "bidirectional":
         with pytest.raises(ArgumentError, match=text):
-            call()
-    assert op.dropout_state().position == 0
-
-
-def test_what_cannot_be_done_is_refused_and_dropout_stays():
-    op = ops.CudnnLSTM(2, 3, 2, dropout=0.5)
-    for value, keywords, error, text in (
-        (2.0, {}, ArgumentTypeError, "expecting an integer"),
-        (0, {}, ArgumentError, "an integer from 1 to 2147483647"),
-        (2, {"is_training": False}, ArgumentError, "None: nothing is kept for a backward"),
-        (2, {"keep_reserve": False}, ArgumentError, "None: nothing is kept for a backward"),
-    ):
-        with pytest.raises(error, match=f"checkpoint_every.*{text}"):
-            make_problem(op, 5, 2, None, 1).forward(checkpoint_every=value, **keywords)
-    assert op.dropout_state().position == 0
+            op.memory(5, 2, True, 9)
