@@ -27,12 +27,12 @@ class Files(NamedTuple):
 
 def fields(message):
     """Return a message's fields as [tag, value]: a number, or bytes."""
-    cursor, found = Cursor(message), []
+    cursor, parts = Cursor(message), []
     while cursor.left:
         tag = cursor.varint()
         kinds = {0: cursor.varint, 2: lambda: cursor.take(cursor.varint()), 5: lambda: cursor.take(4)}
-        found.append([tag, kinds[tag & 7]()])
-    return found
+        parts.append([tag, kinds[tag & 7]()])
+    return parts
 
 
 def message(parts):
@@ -43,20 +43,20 @@ def message(parts):
     return whole
 
 
-def changed(rng, found):
+def changed(rng, parts):
     """Change one field of a message, or of a message in it, or drop or repeat one."""
-    at = rng.randrange(len(found))
-    tag, value = found[at]
+    at = rng.randrange(len(parts))
+    tag, value = parts[at]
     if rng.random() < 0.2:
-        return found[:at] + [[tag, value]] * rng.choice([0, 2]) + found[at + 1 :]
+        return parts[:at] + [[tag, value]] * rng.choice([0, 2]) + parts[at + 1 :]
     if isinstance(value, int):
-        found[at][1] = rng.choice([rng.choice(SIZES), max(value + rng.randint(-2, 2), 0), value ^ 1])
+        parts[at][1] = rng.choice([rng.choice(SIZES), max(value + rng.randint(-2, 2), 0), value ^ 1])
     elif tag & 7 == 5:
-        found[at][1] = rng.randbytes(4)
+        parts[at][1] = rng.randbytes(4)
     else:
         inner = fields(value)
-        found[at][1] = message(changed(rng, inner)) if inner else b"\x08\x01"
-    return found
+        parts[at][1] = message(changed(rng, inner)) if inner else b"\x08\x01"
+    return parts
 
 
 def edit_entry(rng, files):

@@ -36,7 +36,7 @@ def parts(data):
 
 
 def rehashed(header, payload):
-    """Make a checkpoint, with a hash that fits where there can be one: written anew, from the format."""
+    """Make a checkpoint, with a hash that fits where it has one: computed again, from the format."""
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
         header["__metadata__"]["sha256"] = _hash_of(header, payload)
     text = json.dumps(header).encode()
@@ -46,12 +46,12 @@ def rehashed(header, payload):
 def _hash_of(header, payload):
     dtypes = {"F16": "float16", "F32": "float32", "F64": "float64", "I64": "int64"}
     metadata = {key: value for key, value in header["__metadata__"].items() if key != "sha256"}
-    found = [text for key in sorted(metadata) for text in (key, metadata[key])]
+    hashed = [text for key in sorted(metadata) for text in (key, metadata[key])]
     for name in sorted(header.keys() - {"__metadata__"}):
         first, last = header[name]["data_offsets"]
-        found += [name, dtypes[header[name]["dtype"]], str(tuple(header[name]["shape"])), payload[first:last]]
+        hashed += [name, dtypes[header[name]["dtype"]], str(tuple(header[name]["shape"])), payload[first:last]]
     hashing = hashlib.sha256()
-    for part in found:
+    for part in hashed:
         raw = part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass")
         hashing.update(len(raw).to_bytes(8, "little") + raw)
     return hashing.hexdigest()

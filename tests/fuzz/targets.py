@@ -101,12 +101,12 @@ def onnx_file(data: bytes, path: Path) -> None:
 @functools.cache
 def things_to_restore() -> list[Any]:
     """Savers, each with the arrays that a restore changes."""
-    found = []
+    pairs = []
     for layer in (CudnnLSTM(1, 2, "skip_input", seed=4, name="b"), CudnnGRU(1, 2, seed=3, name="a")):
         layer.build((None, None, 2))
         step = np.array([5, -7])
-        found.append((Saver({"m": layer, "step": step}), (layer.params, step)))
-    return found
+        pairs.append((Saver({"m": layer, "step": step}), (layer.params, step)))
+    return pairs
 
 
 def bundle_of(data: bytes) -> Any:

@@ -58,12 +58,12 @@ def read(spec, fault=""):
             parts += vectors
         else:
             biases += vectors
-    found, end = {}, 0
+    places, end = {}, 0
     for *key, shape in parts + biases:
         size = shape[0] * (shape[1] if len(shape) == 2 else 1)
-        found[tuple(key)] = (end if size else 0, shape)
+        places[tuple(key)] = (end if size else 0, shape)
         end += size
-    return found
+    return places
 
 
 def expected(spec):
