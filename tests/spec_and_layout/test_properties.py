@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import ParamLayout, ops
-from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.layout import arithmetic_layout, differences
 from pycudnnrnn.testing import LayoutEngine, use_engine
 from pycudnnrnn.testing.strategies import layouts, specs
@@ -25,37 +24,18 @@ LAID_OUT = specs().flatmap(lambda spec: st.tuples(st.just(spec), layouts(spec)))
 """An RNN, and any layout of its params."""
 
 
-def dense_size(spec):
-    """Worked out from the formula in TF's own size test, extended to projection, bias modes and skip input."""
-    G, U, P, D = spec.num_gates, spec.num_units, spec.state_size, spec.num_dirs
-    biases = {"none": 0, "single_input": 1, "double": 2, "single_recurrent": 1}[spec.bias_mode]
-    total = 0
-    for layer in range(spec.num_layers):
-        first = 0 if spec.input_mode == "skip_input" else spec.input_size
-        columns = D * P if layer else first
-        total += D * (G * U * columns + G * U * P + biases * G * U + (U * P if spec.num_proj else 0))
-    return total
-
-
 @examples(2000)
 @given(specs())
 def test_regions_cover_the_buffer_once_in_canonical_order(spec):
+    """Which regions these are, test_power.py says by a reader of its own, and a real libcudnn in tests/layout_query."""
     layout = arithmetic_layout(spec)
-    covered = np.zeros(layout.size, int)
-    for region in layout.regions:
-        covered[region.slice] += 1
-    assert (covered == 1).all()
-    assert layout.size == dense_size(spec)
     assert list(layout.regions) == [*layout.weights, *layout.biases]
     for regions in (layout.weights, layout.biases):
         keys = [(r.pseudo_layer, r.lin_layer_id) for r in regions]
         assert keys == sorted(set(keys))
-        ends = [0, *(r.slice.stop for r in regions if r.size)]
-        assert ends == sorted(ends)
-    pseudo_layers = spec.num_layers * spec.num_dirs
-    sets = {"none": 0, "single_input": 1, "double": 2, "single_recurrent": 1}[spec.bias_mode]
-    assert len(layout.weights) == pseudo_layers * (2 * spec.num_gates + bool(spec.num_proj))
-    assert len(layout.biases) == pseudo_layers * sets * spec.num_gates
+    ends = [0, *(r.slice.stop for r in layout.regions if r.size)]
+    assert [r.offset for r in layout.regions if r.size] == ends[:-1]
+    assert layout.size == ends[-1]
 
 
 @examples(500)
@@ -95,30 +75,16 @@ def test_canonical_arrays_go_through_any_layout_bit_for_bit(laid_out):
     for before, after in zip(arrays, [*again[0], *again[1]], strict=True):
         assert np.array_equal(before, after)
     values = np.concatenate([a.reshape(-1) for a in arrays])
-    assert len(set(values)) == len(values) == dense_size(spec)
+    assert len(set(values)) == len(values) == arithmetic_layout(spec).size
     assert sorted(out[out != 0]) == sorted(values)
     assert np.array_equal(op.canonical_to_params(weights, biases), values)
-
-
-@examples(500)
-@given(LAID_OUT, st.data())
-def test_a_region_that_moves_onto_its_neighbour_or_out_of_the_buffer_is_refused(laid_out, data):
-    _, layout = laid_out
-    in_order = sorted((r for r in layout.regions if r.size), key=lambda r: r.offset)
-    place = data.draw(st.integers(0, len(in_order) - 1))
-    region, end = in_order[place], ([r.offset for r in in_order] + [layout.size])[place + 1]
-    wrong = data.draw(st.sampled_from([end - region.size + 1, ([0] + [r.slice.stop for r in in_order])[place] - 1]))
-    moved = tuple(dataclasses.replace(r, offset=wrong) if r is region else r for r in layout.regions)
-    with pytest.raises(LayoutError):
-        ParamLayout(layout.size, moved)
 
 
 @examples(500)
 @given(LAID_OUT)
 def test_differences_are_the_size_and_the_regions_that_are_elsewhere_seen_from_both_sides(laid_out):
     layout, other = arithmetic_layout(laid_out[0]), laid_out[1]
-    theirs = {r.key: r for r in other.regions}
-    elsewhere = {r.key: (r, theirs[r.key]) for r in layout.regions if theirs[r.key].offset != r.offset}
+    elsewhere = {r.key: (r, o) for r, o in zip(layout.regions, other.regions, strict=True) if r.offset != o.offset}
     sizes = {} if layout.size == other.size else {"size": (layout.size, other.size)}
     assert differences(layout, other) == sizes | elsewhere
     assert differences(other, layout) == {key: pair[::-1] for key, pair in (sizes | elsewhere).items()}
@@ -130,8 +96,8 @@ def test_differences_are_the_size_and_the_regions_that_are_elsewhere_seen_from_b
 @given(specs())
 def test_a_layout_is_a_value(spec):
     layout = arithmetic_layout(spec)
-    made = ParamLayout(layout.size, tuple(layout.regions))
-    assert (layout, hash(layout), repr(layout)) == (made, hash(made), repr(made))
+    equal = ParamLayout(layout.size, tuple(layout.regions))
+    assert (layout, hash(layout), repr(layout)) == (equal, hash(equal), repr(equal))
     assert pickle.loads(pickle.dumps(arithmetic_layout(spec))) == layout
     assert dataclasses.replace(arithmetic_layout(spec), size=layout.size + 1).regions == layout.regions
 

@@ -99,15 +99,11 @@ def test_a_dtype_is_read_from_any_library(dtype):
 
 
 TAKEN = [
-    # changed arguments, and what differs from them in the spec
-    ({"dtype": "float64", "algo": "persist_dynamic"}, {}),
-    ({"dtype": "float64", "algo": "auto"}, {}),
-    ({"dtype": "float16", "algo": "persist_static_small_h"}, {}),
+    # changed arguments, and what differs from them in the spec; tests/abi compares what is refused with cuDNN
     ({"dtype": "float16", "compute_dtype": "float16", "algo": "auto"}, {}),
     ({"dropout": 1, "seed": 2**64 - 1, "num_layers": 2**31 - 1}, {}),
     ({"input_mode": "auto_select"}, {"input_mode": "linear_input"}),
     ({"input_mode": "auto_select", "input_size": 8}, {"input_mode": "skip_input"}),
-    ({"num_proj": 0}, {"num_proj": None}),
     ({"num_proj": 0, "mode": "gru"}, {"num_proj": None}),
     ({"num_units": np.int32(8), "seed": np.uint64(1)}, {}),
 ]
@@ -116,22 +112,18 @@ REFUSED = [
     ({"dtype": None}, "dtype", "expecting 'float16'"),
     ({"cell_clip": "1"}, "cell_clip", "a real number"),
     ({"mode": "LSTM"}, "mode", "'lstm', 'gru', 'rnn_tanh' or 'rnn_relu'"),
-    ({"num_layers": 0}, "num_layers", "0"),
     ({"num_units": 2**31}, "num_units", "2147483647"),
     ({"input_mode": "auto"}, "input_mode", "'linear_input', 'skip_input' or 'auto_select'"),
     ({"input_mode": "skip_input"}, "input_mode", "input_size=4 and num_units=8"),
     ({"direction": "up"}, "direction", "'unidirectional' or 'bidirectional'"),
     ({"dtype": "int8"}, "dtype", "'float16', 'bfloat16', 'float32' or 'float64'"),
     ({"dropout": 1.5}, "dropout", "from 0 to 1"),
-    ({"dropout": math.nan}, "dropout", "nan"),
     ({"seed": 2**64}, "seed", str(2**64 - 1)),
     ({"num_proj": 8}, "num_proj", "less than num_units=8"),
     ({"mode": "gru", "num_proj": 4}, "num_proj", "only the LSTM projects"),
     ({"mode": "gru", "cell_clip": 1.0}, "cell_clip", "only the LSTM has a cell"),
     ({"cell_clip": 0}, "cell_clip", "one positive bound"),
     ({"cell_clip": (1, -1)}, "cell_clip", "low <= high"),
-    ({"cell_clip": (math.nan, 1)}, "cell_clip", "nan"),
-    ({"math_type": "tf32"}, "math_type", "'tf32'"),
     ({"compute_dtype": "float64"}, "compute_dtype", "'float32' for dtype 'float32'"),
     ({"dtype": "float64", "algo": "persist_static"}, "algo", "dtype 'float64'"),
     ({"num_proj": 4, "algo": "persist_static"}, "algo", "with num_proj"),
@@ -172,20 +164,3 @@ BAD_JSON = {
 def test_json_of_no_spec_is_refused(case):
     with pytest.raises(ArgumentError):
         RNNSpec.from_json(BAD_JSON[case])
-
-
-@examples(1000)
-@given(
-    st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps)
-    | st.builds(
-        lambda name, value: json.dumps(WRITTEN | {name: value}),
-        st.sampled_from(sorted(WRITTEN)),
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()),
-    )
-)  # fmt: skip
-def test_any_text_gives_a_spec_or_our_error(text):
-    try:
-        spec = RNNSpec.from_json(text)
-    except ArgumentError:
-        return
-    assert RNNSpec.from_json(spec.to_json()) == spec
