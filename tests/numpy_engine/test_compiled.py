@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.numpy_engine import engine, kernels_in_use, walk
+from pycudnnrnn.engines.numpy_engine import calls, engine, kernels_in_use
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import threads
@@ -110,7 +110,7 @@ def test_compiled_cells_give_the_numbers_of_numpys(running, monkeypatch, name, b
     expected = found_in(problem)
     monkeypatch.setattr(threads, "number", lambda: 3)
     for constant, value in LIMITS[limit].items():
-        monkeypatch.setattr(walk if constant.startswith("BLOCK") else compiled, constant, value)
+        monkeypatch.setattr(calls if constant.startswith("BLOCK") else compiled, constant, value)
     running("numba")
     assert_alike(found_in(problem), expected, dtype)
 

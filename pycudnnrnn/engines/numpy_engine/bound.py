@@ -16,8 +16,7 @@ import numpy as np
 from pycudnnrnn import passes
 from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph, Results
-from pycudnnrnn.engines.numpy_engine.calls import Calls
-from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.calls import Calls, run_blocks
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
@@ -91,13 +90,6 @@ class NumpyCalls:
         return run_with_weights
 
 
-def _run_blocks(cell: Cell, weights: Weights, blocks: list[tuple[Any, ...]], *, ready: bool) -> None:
-    """Run one direction of a layer."""
-    w = weights if ready else cell.forward_weights(weights)
-    for block in blocks:
-        cell.forward(w, *block)
-
-
 class BoundForward:
     """A forward on the caller's arrays. It may run again: each run reads their values again."""
 
@@ -141,12 +133,15 @@ class BoundForward:
             with self._dropout.forward() as next_masks:
                 self.run(weights, next_masks, ready=ready)
             return
-        cell, rows, following = self._calls.cell, self._calls.schedule.num_rows, iter(weights)
+        cell, rows, following = self._calls.cell, self._calls.packing.num_rows, iter(weights)
         copy_all(self._before)
         for layer, walks in enumerate(self._walks):
             if masks and layer:
                 self._drop(masks, layer)
-            runs = [functools.partial(_run_blocks, cell, next(following), walk, ready=ready) for walk in walks]
+            runs = [
+                functools.partial(run_blocks, cell.forward_weights, cell.forward, next(following), walk, ready=ready)
+                for walk in walks
+            ]
             cell.at_once(runs, rows)
         copy_all(self._after)
 

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from pycudnnrnn._arrays import new
-from pycudnnrnn.engines.numpy_engine.cells import CELLS
+from pycudnnrnn.engines.numpy_engine.cells import CELLS, Steps
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import Packing
-from pycudnnrnn.engines.numpy_engine.walk import directions_of
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, all_stacks
-from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, stacks_of
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Name, shapes
-from pycudnnrnn.schedule import Schedule
+from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
 
 ALIGNMENT_NBYTES: Final = 64
 """Each array of a reserve starts on a cache line."""
+
+
+BLOCK_ROWS: Final = 2048
+BLOCK_ROWS_A_UNIT: Final = 2
+"""A block has BLOCK_ROWS packed rows, or for many units BLOCK_ROWS_A_UNIT for each unit. It limits the memory that
+inference takes for gates, and the terms that a float32 sum adds one after the other."""
+
+Blocks = list[tuple[slice, Steps]]
+"""The packed rows of each block, and its steps, whose rows are counted from the first of these."""
 
 
 class Part(NamedTuple):
@@ -43,24 +51,24 @@ class Calls:
     """What all calls of one kind share. Nothing in it changes, so threads may share it.
 
     `directions`: the columns of each direction in a layer's output (None: all of them) and its blocks of steps.
-    `states`: the names of initial and final states, and their widths. `has_views`: whether the stacks of params are
-    views of its buffer; `reads_in_place`: whether `read` returns these. `reserve_parts`: the arrays of a reserve, and
-    where each begins; `reserve_nbytes`: 0 if none is kept.
+    `states`: the names of initial and final states, and their widths. `order`: the elements of a params buffer in the
+    order of the arithmetic layout, in which the cells read them; None if they have it. `reads_in_place`: whether `read`
+    returns views of the buffer. `reserve_parts`: the arrays of a reserve, and where each begins; `reserve_nbytes`: 0 if
+    none is kept.
     """
 
     def __init__(self, spec: RNNSpec, schedule: Schedule, layout: ParamLayout, *, keeps: bool, drops: bool) -> None:
         """`keeps`: whether a reserve is kept; `drops`: whether dropout acts."""
-        self.spec, self.schedule, self.layout, self.keeps = spec, schedule, layout, keeps
+        self.spec, self.schedule, self.keeps = spec, schedule, keeps
         self.cell, self.packing = cell_of(spec, schedule.num_rows), Packing(spec, schedule)
-        self.directions, self.stacks = directions_of(spec, schedule), all_stacks(layout, spec)
+        self.directions = directions_of(spec, schedule)
+        self.order: Array | None = None
+        if layout != arithmetic_layout(spec):
+            places = np.arange(layout.size)
+            self.order = np.concatenate([places[region.slice] for region in layout.regions])
         names = [field.name for field in dataclasses.fields(Weights)]
-        self._views = [
-            [(stacks[name].span, stacks[name].shape) if name in stacks else None for name in names]
-            for stacks in self.stacks
-        ]
-        self.has_views = all(stack.span for stacks in self.stacks for stack in stacks.values())
-        self.reads_in_place = spec.dtype is spec.compute_dtype and self.has_views
-        self.has_padding = sum(region.size for region in layout.regions) < layout.size
+        self._views = [list(map(stacks.get, names)) for stacks in stacks_of(spec)]
+        self.reads_in_place = spec.dtype is spec.compute_dtype and self.order is None
         self.reserve_parts, self.reserve_nbytes = list[tuple[Part, int]](), 0
         for part in reserve_parts(spec, schedule.num_rows, drops=drops) if keeps else ():
             self.reserve_parts.append((part, self.reserve_nbytes))
@@ -74,18 +82,12 @@ class Calls:
 
     def read(self, params: Array) -> list[Weights]:
         """Return the weights of each pseudo-layer in a params buffer, in the compute dtype."""
-        if self.reads_in_place:
-            return self.views(params)
-        return list(self.copies(params))
-
-    def copies(self, buffer: Array) -> Iterator[Weights]:
-        """Yield the stacks of each pseudo-layer, in the compute dtype."""
-        dtype = self.cell.dtype
-        for stacks in self.stacks:
-            yield Weights(**{name: stack.read(buffer).astype(dtype, copy=False) for name, stack in stacks.items()})
+        if not self.reads_in_place:
+            params = (params if self.order is None else params[self.order]).astype(self.cell.dtype, copy=False)
+        return self.views(params)
 
     def views(self, buffer: Array) -> list[Weights]:
-        """Return the stacks of each pseudo-layer as views of a buffer with the layout of params."""
+        """Return the weights of each pseudo-layer as views of a buffer in the arithmetic layout."""
         parts: list[list[Any]] = [[view and buffer[view[0]].reshape(view[1]) for view in each] for each in self._views]
         return [Weights(*each) for each in parts]
 
@@ -105,3 +107,29 @@ def reserve_parts(spec: RNNSpec, rows: int, *, drops: bool) -> Iterator[Part]:
         yield Part("input", layer, "", (rows, spec.output_size), dtype)
         if drops:
             yield Part("mask", layer, "", (rows, spec.output_size), np.dtype(np.bool_))
+
+
+def directions_of(spec: RNNSpec, schedule: Schedule) -> list[tuple[slice | None, Blocks]]:
+    """Return the columns of each direction in the output (None: all) and its blocks, in the order of the walk."""
+    if spec.num_dirs == 1:
+        return [(None, list(blocks_of(spec, schedule.steps)))]
+    columns, steps = (slice(spec.state_size), slice(spec.state_size, None)), (schedule.steps, schedule.steps[::-1])
+    return [(part, list(blocks_of(spec, walk))) for part, walk in zip(columns, steps, strict=True)]
+
+
+def blocks_of(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, Steps]]:
+    """Cut steps into blocks."""
+    for block in grouped(steps, max(BLOCK_ROWS, BLOCK_ROWS_A_UNIT * spec.num_units)):
+        first, last = min(block)[0], max(block)[1]
+        yield slice(first, last), [(slice(start - first, end - first), slice(end - start)) for start, end in block]
+
+
+def run_blocks(
+    prepare: Callable[[Weights], Weights], run: Callable[..., None], w: Weights, blocks: Iterable[tuple[Any, ...]], *,
+    ready: bool,
+) -> None:  # fmt: skip
+    """Run one direction of a layer, block by block. `ready`: the weights need no `prepare`."""
+    if not ready:
+        w = prepare(w)
+    for block in blocks:
+        run(w, *block)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from pycudnnrnn.engines import Memory
-from pycudnnrnn.engines.numpy_engine.calls import reserve_nbytes
+from pycudnnrnn.engines.numpy_engine.calls import blocks_of, reserve_nbytes
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
-from pycudnnrnn.engines.numpy_engine.walk import blocks_of
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import RNNMode
 

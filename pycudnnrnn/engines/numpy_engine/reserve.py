@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.calls import Calls
+from pycudnnrnn.engines.numpy_engine.calls import Blocks, Calls, run_blocks
+from pycudnnrnn.engines.numpy_engine.cells import Cell
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
-from pycudnnrnn.engines.numpy_engine.walk import input_gradients, run_back, weight_gradients
 from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.passes import GRADIENTS
 
@@ -31,7 +31,7 @@ class NumpyReserve:
         """
         self._calls, self._params, self.touched = calls, params, False
         self.inputs: list[Array] = [x]
-        self.tapes = [Tape() for _ in calls.stacks]
+        self.tapes = [Tape() for _ in range(calls.spec.num_pseudo_layers)]
         self.masks: list[Array | None] = [None] * calls.spec.num_layers
         for (kind, number, name, shape, dtype), start in calls.reserve_parts:
             array = np.ndarray(shape, dtype, buffer, start)
@@ -76,10 +76,14 @@ class NumpyReserve:
             below = packing.new_rows(calls.spec.layer_input_size(layer)) if layer else packing.write(dx, after)
             walks, runs = list(enumerate(calls.directions, layer * D)), []
             for p, (columns, blocks) in walks:
-                dy_rows = d_rows if columns is None else d_rows[:, columns]
-                passed = cell, weights[p], self.tapes[p], blocks, dy_rows, dh[p], dc[p]
-                runs.append(functools.partial(run_back, *passed, ready=ready))
-            cell.at_once(runs, calls.schedule.num_rows)
+                dy_rows, tape = d_rows if columns is None else d_rows[:, columns], self.tapes[p]
+                walk = [
+                    (tape.at(rows) if len(blocks) > 1 else tape, steps, dy_rows[rows], dh[p], dc[p])
+                    for rows, steps in reversed(blocks)
+                ]
+                cell_run = cell.backward_weights, cell.backward, weights[p], walk
+                runs.append(functools.partial(run_blocks, *cell_run, ready=ready))
+            cell.at_once(runs, packing.num_rows)
             for p, (_, blocks) in walks:
                 input_gradients(cell, weights[p].W, self.tapes[p], blocks, below, adds=p > layer * D)
             mask = self.masks[layer]
@@ -95,17 +99,49 @@ class NumpyReserve:
         calls, dtype = self._calls, self._calls.cell.dtype
         # The gradient is added at the end. If memory ran out after a part was added, a second try would add that part
         # twice.
-        total = np.zeros(out.shape, dtype) if accumulate or out.dtype != dtype else out
-        if calls.has_padding or not calls.packing.num_rows:
+        in_place = calls.reads_in_place and not accumulate
+        total = out if in_place else np.zeros(out.shape if calls.order is None else calls.order.shape, dtype)
+        if not calls.packing.num_rows:
             total[...] = 0
-        for p, sums in enumerate(calls.views(total) if calls.has_views else calls.copies(total)):
+        for p, sums in enumerate(calls.views(total)):
             layer, direction = divmod(p, len(calls.directions))
             _, blocks = calls.directions[direction]
             weight_gradients(calls.cell, self.tapes[p], blocks, self.inputs[layer], sums)
-            if not calls.has_views:
-                for name, stack in calls.stacks[p].items():
-                    stack.write(total, getattr(sums, name))
+        if calls.order is not None:
+            ordered, total = total, np.zeros(out.shape, dtype)
+            total[calls.order] = ordered
         if accumulate:
             out[...] = out + total
-        elif total is not out:
+        elif not in_place:
             out[...] = total
+
+
+def input_gradients(cell: Cell, W: Array | None, tape: Tape, blocks: Blocks, dx: Array, *, adds: bool) -> None:
+    """Write the gradient of the input rows to `dx`, or add it; `run_back` came before."""
+    for rows, _ in reversed(blocks):
+        here = tape.at(rows) if len(blocks) > 1 else tape
+        for number, (columns, da) in enumerate(cell.input_gradients(here)):
+            add_here = adds or number > 0
+            if W is None:  # skip input: x is added to every gate
+                gates, into = da.reshape(len(da), -1, cell.units), dx[rows]
+                if add_here:
+                    into += gates.sum(axis=1)
+                else:
+                    gates.sum(axis=1, out=into)
+            else:
+                (cell.add_product if add_here else cell.times)(da, W[columns], dx[rows])
+
+
+def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: Weights) -> None:
+    """Write the gradients of one pseudo-layer to the arrays of `out`; `run_back` came before."""
+    for number, (rows, _) in enumerate(reversed(blocks)):
+        here, adds = tape.at(rows) if len(blocks) > 1 else tape, number > 0
+        parts = [(out.W, out.bW, columns, da, x[rows]) for columns, da in cell.input_gradients(here)]
+        parts.append((out.R, out.bR, slice(None), here["gates"], here["h_before"]))
+        if out.proj is not None:
+            parts.append((out.proj, None, slice(None), here["dh"], here["hidden"]))
+        for matrix, bias, columns, da, others in parts:
+            if matrix is not None:
+                cell.weight_product(da, others, matrix[columns], adds=adds)
+            if bias is not None:
+                bias[columns] = bias[columns] + da.sum(axis=0) if adds else da.sum(axis=0)

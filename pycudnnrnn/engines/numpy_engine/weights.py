@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections import defaultdict
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _locks
-from pycudnnrnn.layout import ParamLayout, Region
+from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.spec import RNNSpec
 
 Array = npt.NDArray[Any]
@@ -56,48 +52,16 @@ class Tape(dict[str, Array]):
         return Tape({name: array.copy() for name, array in self.items()})
 
 
-@dataclasses.dataclass(frozen=True)
-class Stack:
-    """Regions of one kind and pseudo-layer, stacked by rows in id order."""
+def stacks_of(spec: RNNSpec) -> list[dict[str, tuple[slice, tuple[int, ...]]]]:
+    """Return where the arithmetic layout has the arrays of each pseudo-layer, and their shapes, by name in `Weights`.
 
-    regions: tuple[Region, ...]
-
-    @_locks.cached_property
-    def shape(self) -> tuple[int, ...]:
-        first, *_ = self.regions
-        return (len(self.regions) * first.shape[0], *first.shape[1:])
-
-    @_locks.cached_property
-    def span(self) -> slice | None:
-        """Where the regions are, if they lie one after the other."""
-        if all(a.slice.stop == b.offset for a, b in itertools.pairwise(self.regions)):
-            return slice(self.regions[0].offset, self.regions[-1].slice.stop)
-        return None
-
-    def read(self, buffer: Array) -> Array:
-        """Return the regions' values from a buffer with the layout of params: a view if the regions are contiguous."""
-        if self.span is None:
-            return np.concatenate([buffer[region.slice] for region in self.regions]).reshape(self.shape)
-        return buffer[self.span].reshape(self.shape)
-
-    def write(self, buffer: Array, values: Array) -> None:
-        """Write values to the regions if `read` returned a copy; a view needs nothing."""
-        if self.span is None:
-            for region, part in zip(self.regions, np.split(values, len(self.regions)), strict=True):
-                buffer[region.slice] = part.reshape(-1)
-
-
-def all_stacks(layout: ParamLayout, spec: RNNSpec) -> list[dict[str, Stack]]:
-    """Return the stacks of each pseudo-layer that have elements, by their name in `Weights`."""
-    by_layer: list[defaultdict[str, list[Region]]] = [defaultdict(list) for _ in range(spec.num_pseudo_layers)]
+    The regions of a kind lie one after the other, in id order. Arrays without elements are left out.
+    """
+    stacks: list[dict[str, tuple[slice, tuple[int, ...]]]] = [{} for _ in range(spec.num_pseudo_layers)]
     names = {"weight": ("W", "R", "proj"), "bias": ("bW", "bR")}
-    for region in layout.regions:
+    for region in arithmetic_layout(spec).regions:
         if region.size:
-            by_layer[region.pseudo_layer][names[region.kind][region.lin_layer_id // spec.num_gates]].append(region)
-    return [
-        {
-            name: Stack(tuple(sorted(regions, key=lambda region: region.lin_layer_id)))
-            for name, regions in stacks.items()
-        }
-        for stacks in by_layer
-    ]
+            stack, name = stacks[region.pseudo_layer], names[region.kind][region.lin_layer_id // spec.num_gates]
+            place, shape = stack.get(name, (region.slice, (0,)))
+            stack[name] = slice(place.start, region.slice.stop), (shape[0] + region.shape[0], *region.shape[1:])
+    return stacks
