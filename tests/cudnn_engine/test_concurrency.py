@@ -110,20 +110,6 @@ def test_random_states_at_an_address_are_locked_while_they_are_written_and_a_for
     assert free == [False] * 3
 
 
-def test_more_threads_than_handles_is_an_error(play, monkeypatch):
-    _, engine, device = play()
-    monkeypatch.setattr(handles, "HANDLES_MAX", 1)
-    problem = make_problem(LSTM, 3, 2, None, seed=1)
-    arrays = on_device(device, problem)
-    LSTM(arrays["x"], None, None, arrays["params"])
-
-    def work(_):
-        with use_engine(engine), pytest.raises(EngineError, match="1 threads"):
-            LSTM(arrays["x"], None, None, arrays["params"])
-
-    together(1, work)
-
-
 def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play):
     """Each child can still use the NumPy engine."""
     played, _, device = play()

@@ -34,12 +34,6 @@ def model_on(play):
     return model
 
 
-def test_the_errors_are_cudas_by_cudas_own_names():
-    """CuPy asks CUDA's runtime, which it has inside, for the name of each number."""
-    for code, name in STICKY.items():
-        assert str(cupy.cuda.runtime.CUDARuntimeError(code)).startswith(f"{name}: ")
-
-
 def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
     """TensorFlow's wheel has CUDA's header."""
     package = importlib.util.find_spec("tensorflow")  # without importing it
@@ -47,11 +41,11 @@ def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
         missing("tensorflow")
     header = Path(package.origin).parent / "include/external/cuda_cudart/include/driver_types.h"
     errors = re.search(r"enum \S*\s*cudaError\s*\{.*?\n\};", header.read_text(), re.DOTALL)[0]
-    entries = re.findall(r"/\*\*(.*?)\*/\s*(cudaError\w+)\s*=\s*(\d+)", errors, re.DOTALL)
-    texts = {int(code): (name, " ".join(text.replace("*", " ").split())) for text, name, code in entries}
-    last = {code: name for code, (name, text) in texts.items() if "must be terminated and relaunched" in text}
+    entries = re.findall(r"/\*\*(.*?)\*/\s*cudaError\w+\s*=\s*(\d+)", errors, re.DOTALL)
+    texts = {int(code): " ".join(text.replace("*", " ").split()) for text, code in entries}
+    last = {code for code, text in texts.items() if "must be terminated and relaunched" in text}
     assert len(last) >= 10
-    assert last.items() <= STICKY.items()
+    assert last <= STICKY
 
 
 @pytest.mark.parametrize("name", CALLS)

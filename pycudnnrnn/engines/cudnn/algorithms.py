@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -39,14 +39,14 @@ ALGORITHMS: Final = (
 """In the order in which they are tried. If times are equal, the first one wins."""
 
 ROUNDS: Final = 5
-"""Timed runs of a candidate, each after an untimed run. The median counts."""
+"""Timed runs of a candidate. The median counts."""
 
 BUILD_US: Final = 500
 """The dynamic algorithm is tried only if the fastest other candidate takes at least this many microseconds. cuDNN
 compiles it for seconds, for each kind of call. If it halves 500 us, 8,000 calls make up for two seconds."""
 
 WAKE_S: Final = 0.075
-"""Seconds of work before the timed runs: an idle device runs at a reduced clock."""
+"""Seconds of work before a candidate's timed runs: an idle device runs at a reduced clock."""
 
 BLOCK: Final = 1 << 20
 """Random numbers drawn where there is no data to measure on; longer arrays repeat them."""
@@ -91,7 +91,7 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
         with runtime.launching("measuring algo='auto'") as handle:
             data = data or _stand_in(runtime, spec, schedule)
             dropout = CudnnDropout(runtime, handle, spec, DropoutState("cudnn", spec.seed)) if drops else None
-            trials, failures = _tried(runtime, handle, config._replace(spec=asked, dropout=dropout), data)
+            trials, failures = _trials(runtime, handle, config._replace(spec=asked, dropout=dropout), data)
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:
             if failures and all(isinstance(error, MemoryError) for error in failures):
@@ -103,69 +103,37 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
         return choices.known[kind]
 
 
-def _tried(
+def _trials(
     runtime: Runtime, handle: Handle, config: CallConfig, data: Arrays
 ) -> tuple[list[AlgorithmTrial], list[Exception]]:
     """Time each candidate that has the standard layout of params; record why the others were not timed.
 
-    First each runs once untimed. Then all are timed in turn, in alternating order, so that a changing clock favours
-    none. Candidates that cuDNN has to compile come last, and then all are timed again. They are left out if another
-    takes less than BUILD_US.
+    Candidates that cuDNN has to compile come last. They are left out if another takes less than BUILD_US.
     """
-    device, layout = runtime.device, runtime.layout(config.spec)
+    layout, trials, failures = runtime.layout(config.spec), list[AlgorithmTrial](), list[Exception]()
     descriptor = None if config.dropout is None else config.dropout.descriptor
-    found, native = list(candidates(config)), dict[int, NativeCalls]()
-    times, reasons, failures = dict[int, list[float]](), dict[int, str](), list[Exception]()
-
-    def run(number: int) -> float:
-        return _time(native[number], handle, config.schedule, data)
-
-    def make(number: int) -> None:
-        if runtime.layout(found[number].spec) != layout:
-            reasons[number] = "another layout"
-            return
-        native[number] = NativeCalls(handle, device, found[number], NativeRNN(handle, found[number], descriptor))
-        run(number)
-        times[number] = []
-
-    def safely(step: Callable[[int], object], number: int) -> None:
+    for candidate in candidates(config):
+        spec, time_us, reason = candidate.spec, None, ""
+        best = min((trial.time_us for trial in trials if trial.time_us is not None), default=math.inf)
         try:
-            with device.active():  # raises if the device is lost: then no other is tried
-                step(number)
+            with runtime.device.active():  # raises if the device is lost: then no other is tried
+                if spec.algo is Algorithm.PERSIST_DYNAMIC and best < BUILD_US:
+                    reason = f"not compiled: another takes {best:.0f} us"
+                elif runtime.layout(spec) != layout:
+                    reason = "another layout"
+                else:
+                    rnn = NativeRNN(handle, candidate, descriptor)
+                    native = NativeCalls(handle, runtime.device, candidate, rnn)
+                    time_us = _time(native, handle, config.schedule, data)
         except (CudnnError, LayoutError, MemoryError) as error:
-            times.pop(number, None)
             failures.append(error)
-            reasons[number] = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
-
-    def medians() -> dict[int, float]:
-        return {number: statistics.median(own) for number, own in times.items()}
-
-    def join(numbers: Iterable[int]) -> None:
-        for number in numbers:
-            safely(make, number)
-        awake = time.monotonic() + WAKE_S
-        while times and time.monotonic() < awake:
-            safely(run, min(times))
-        for turn in range(ROUNDS):
-            for number in sorted(times, reverse=turn % 2 == 1):
-                safely(lambda number: times[number].append(run(number)), number)
-
-    built = [number for number, one in enumerate(found) if one.spec.algo is Algorithm.PERSIST_DYNAMIC]
-    join(number for number in range(len(found)) if number not in built)
-    best = min(medians().values(), default=math.inf)
-    if built and best >= BUILD_US:
-        join(built)
-    else:
-        reasons.update(dict.fromkeys(built, f"not compiled: another takes {best:.0f} us"))
-    times_us = medians()
-    return [
-        AlgorithmTrial(one.spec.algo, one.spec.math_type, times_us.get(number), reasons.get(number, ""))
-        for number, one in enumerate(found)
-    ], failures
+            reason = f"{error.function}: {error.status}" if isinstance(error, CudnnError) else str(error)
+        trials.append(AlgorithmTrial(spec.algo, spec.math_type, time_us, reason))
+    return trials, failures
 
 
 def _time(native: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays) -> float:
-    """Return the microseconds of a run, after one that is not timed. Its results are discarded.
+    """Return the median microseconds of a run. Its results are discarded.
 
     The arrays are allocated for this candidate only, and freed at the end.
     """
@@ -179,7 +147,10 @@ def _time(native: NativeCalls, handle: Handle, schedule: Schedule, data: Arrays)
     for gradient, result in zip(UPSTREAM, RESULTS, strict=True):
         if gradient in arrays:
             device.copy_bytes(arrays[gradient], arrays[result])
-    return device.timed(work)
+    awake = time.monotonic() + WAKE_S
+    while time.monotonic() < awake:
+        device.timed(work)
+    return statistics.median(device.timed(work) for _ in range(ROUNDS))
 
 
 def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Arrays:

@@ -8,15 +8,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any, Final
+from typing import Any
 
 from pycudnnrnn import _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import EngineError
-
-HANDLES_MAX: Final = 64
-"""Most handles on one device. Each holds device memory; a program with more threads should queue its calls."""
 
 
 class Handle(Owned, kind=""):
@@ -58,8 +55,7 @@ class HandlePool:
     """The handles of one device.
 
     Raises:
-        EngineError: the process is a fork of one that had this pool, where CUDA does not work; or more threads at once
-            than HANDLES_MAX.
+        EngineError: the process is a fork of one that had this pool, where CUDA does not work.
     """
 
     forks = 0
@@ -70,7 +66,6 @@ class HandlePool:
         self._library = library
         self._lock = _locks.lock()
         self._free: list[Handle] = []
-        self._count = 0
         self._leases = threading.local()
         self._watched: dict[Handle, weakref.ref[_Lease]] = {}
         self._forks = self.forks
@@ -100,13 +95,7 @@ class HandlePool:
 
     def _taken(self) -> Handle:
         with self._lock:
-            if self._free:
-                return self._free.pop()
-            if self._count >= HANDLES_MAX:
-                raise EngineError(f"{HANDLES_MAX} threads already have a cuDNN handle on this device, the most allowed")
-            handle = Handle(self._library)
-            self._count += 1
-            return handle
+            return self._free.pop() if self._free else Handle(self._library)
 
 
 def _forked() -> None:

@@ -32,28 +32,12 @@ RELEASE_FAILURES: Final[list[PycudnnrnnError]] = []
 """Errors of releases. A release never raises, because a finaliser has no caller. Tests check that the list is empty."""
 
 
-STICKY: Final[dict[int, str]] = {
-    214: "cudaErrorECCUncorrectable",
-    220: "cudaErrorNvlinkUncorrectable",
-    226: "cudaErrorContained",
-    700: "cudaErrorIllegalAddress",
-    702: "cudaErrorLaunchTimeout",
-    709: "cudaErrorContextIsDestroyed",
-    710: "cudaErrorAssert",
-    714: "cudaErrorHardwareStackError",
-    715: "cudaErrorIllegalInstruction",
-    716: "cudaErrorMisalignedAddress",
-    717: "cudaErrorInvalidAddressSpace",
-    718: "cudaErrorInvalidPc",
-    719: "cudaErrorLaunchFailure",
-    721: "cudaErrorTensorMemoryLeak",
-    810: "cudaErrorMpsClientTerminated",
-    911: "cudaErrorExternalDevice",
-}
-"""These errors by number. The driver's CUDA_ERROR_... have the same numbers.
+STICKY: Final = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911})
+"""CUDA's errors after which a device is lost, by number. The driver's CUDA_ERROR_... have the same numbers.
 
 Source: cudaError in driver_types.h (CUDA 13.5): those after which "the process must be terminated and relaunched", and
-214, 220 and 709, which leave memory that cannot be trusted, or no context.
+214 (cudaErrorECCUncorrectable), 220 (cudaErrorNvlinkUncorrectable) and 709 (cudaErrorContextIsDestroyed), which leave
+memory that cannot be trusted, or no context.
 """
 
 
@@ -83,7 +67,8 @@ def lost(device: str, error: BaseException, cuda: BaseException | None) -> Devic
         return error.__context__  # the first error; this one came from leaving the device
     function = error.function if isinstance(error, CudnnError) else _function(error)
     leave_everything()
-    return DeviceLostError(device, code, STICKY[code], function, str(cuda).partition(": ")[2])
+    name, _, text = str(cuda).partition(": ")
+    return DeviceLostError(device, code, name, function, text)
 
 
 def _function(error: BaseException) -> str:

@@ -15,7 +15,6 @@ from pycudnnrnn.engines.numpy_engine.bound import NumpyCalls
 from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.dropout import NumpyDropout
 from pycudnnrnn.engines.numpy_engine.memory import memory
-from pycudnnrnn.engines.numpy_engine.weights import Array
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
@@ -34,22 +33,13 @@ class HostArrays(ArrayFunctions):
 
     address = staticmethod(_arrays.address)
     copy = staticmethod(np.ndarray.copy)
+    zeros = staticmethod(functools.partial(_arrays.new, zeros=True))
+    from_host = staticmethod(np.asarray)
+    take: Any = staticmethod(np.take)
 
     @staticmethod
     def holds(array: object) -> bool:
         return type(array) is np.ndarray and array.flags.writeable
-
-    @staticmethod
-    def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        return _arrays.new(shape, dtype, zeros=True)  # type: ignore[no-any-return]  # NumPy's array
-
-    @staticmethod
-    def from_host(array: Array) -> Array:
-        return array
-
-    @staticmethod
-    def take(array: Array, indices: Array, axis: int) -> Array:
-        return np.take(array, indices, axis)
 
 
 class NumpyEngine:

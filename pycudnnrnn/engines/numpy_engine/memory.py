@@ -10,7 +10,7 @@ from typing import Final
 from pycudnnrnn.engines import Memory
 from pycudnnrnn.engines.numpy_engine.calls import blocks_of, reserve_nbytes
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
-from pycudnnrnn.passes import CallConfig
+from pycudnnrnn.passes import GRADIENTS, RESULTS, CallConfig, nbytes, slots
 from pycudnnrnn.spec import RNNMode
 
 STEP_NBYTES: Final = 360
@@ -20,14 +20,11 @@ STEP_NBYTES: Final = 360
 def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     """Return what a forward takes and, in training, its backward; see `engines.Memory` and `engines.Engine.memory`."""
     spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
-    rows, states = schedule.num_rows, spec.num_pseudo_layers * schedule.B
-    cell = cell_of(spec, rows)
+    rows, cell, of_call = schedule.num_rows, cell_of(spec, schedule.num_rows), slots(spec, schedule, params_size)
     inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
     rounded = inner != outer
     repacked = rounded or schedule.lengths is not None
-    state_width = spec.state_size + (spec.num_units if spec.has_cell_state else 0)
-    results = schedule.T * schedule.B  # rows, with those past the sequences' ends
-    outputs = (results * spec.output_size + states * state_width) * outer
+    outputs = nbytes(of_call, RESULTS)
     layers = [spec.layer_input_size(layer) for layer in range(spec.num_layers)]
     # The weights that a forward or a backward reads, in the compute dtype and as the cell takes them.
     weights = (cell.copied_elements() + (params_size if rounded else 0)) * inner
@@ -45,13 +42,13 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
         running = max(picked, step + gates)
         return Memory(fixed + weights + running + packed + sum(between[:2]) + top, 0, outputs)
 
-    gradients = (results * spec.input_size + states * state_width + params_size) * outer
+    gradients, states = nbytes(of_call, (*GRADIENTS, "d_params")), nbytes(of_call, ("hx", "cx")) // outer
     dropping = rows * spec.output_size * 5 if drops else 0  # a float32 and a bool each
     below = [rows * width * inner for width in layers]
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
     # A second product for the same input rows is added: of the other direction, or of a GRU's n gate.
     added = block * max(layers) if spec.num_dirs == 2 or spec.mode is RNNMode.GRU else 0
-    back = pairs + (cell.backward_elements(block) + added + states * state_width) * inner
+    back = pairs + (cell.backward_elements(block) + added + states) * inner
     back += params_size * outer if adds else 0
     product = cell.weight_elements(block, max(*layers, spec.state_size), adds=len(parts) > 1)
     end = gradients + (product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
