@@ -22,8 +22,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from filelock import FileLock
-
 from pycudnnrnn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -44,61 +42,37 @@ class Source(io.BufferedReader):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         try:
-            super().__init__(io.FileIO(path, opener=_open_at_once))
+            # Without waiting for the writer of a pipe. Windows has neither this flag nor such pipes.
+            no_wait = getattr(os, "O_NONBLOCK", 0)
+            super().__init__(io.FileIO(path, opener=lambda path, flags: os.open(path, flags | no_wait)))
         except ValueError as error:  # a NUL, or half a surrogate pair
             raise OSError(errno.EINVAL, f"it is not a path: {error}", os.fspath(path)) from error
-        try:
-            self.size = _regular_size(os.fstat(self.fileno()), path)
-        except OSError:
-            self.close()
-            raise
-
-    def read_at(self, offset: int, count: int) -> bytes:
-        """Return exactly `count` bytes from `offset` on. This moves the stream's position."""
-        self.seek(offset)
-        data = self.read(count)
-        if len(data) < count:
-            raise _shorter()
-        return data
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(self.close)
+            status = os.fstat(self.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+            on_error.pop_all()
+        self.size = status.st_size
 
     def whole(self, most: int) -> bytes:
         """Return the whole file, which may have at most `most` bytes."""
         if self.size > most:
             raise OSError(errno.EFBIG, f"it has {self.size} bytes, expecting at most {most}")
-        return self.read_at(0, self.size)
+        data = bytearray(self.size)
+        self.readinto(data)
+        return bytes(data)
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Fill the whole buffer, or raise an error: HDF5 does not check how many bytes were read."""
         count = super().readinto(buffer)
         if count < memoryview(buffer).nbytes:
-            raise _shorter()
+            raise OSError(errno.EIO, "it is too short, or became shorter while it was read")
         return count
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for the writer of a pipe. Windows has neither this flag nor such pipes."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _regular_size(status: os.stat_result, path: str | os.PathLike[str]) -> int:
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
-    return status.st_size
-
-
-def _shorter() -> OSError:
-    return OSError(errno.EIO, "it is too short, or became shorter while it was read")
-
-
-_PREFIX: Final = ".pycudnnrnn-"
-
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-"""Flags for a file that does not exist yet. Only Windows has O_BINARY."""
-
-_KINDS: Final = {
-    stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+PREFIX: Final = ".pycudnnrnn-"
+"""The beginning of the names of temporary files and locks."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -120,7 +94,7 @@ def write_together(files: Sequence[tuple[Path, bytes]]) -> None:
         ArgumentError: as for `write_atomically`; no file has changed.
         OSError: as for `write_atomically`; `filename` is the first file that was not written.
     """
-    temporaries = [path.parent / f"{_PREFIX}{secrets.token_hex(8)}" for path, _ in files]
+    temporaries = [path.parent / f"{PREFIX}{secrets.token_hex(8)}" for path, _ in files]
     try:
         for temporary, (path, data) in zip(temporaries, files, strict=True):
             with naming(path):
@@ -160,27 +134,6 @@ def resolve(path: Path) -> Path:
         return Path(os.path.realpath(path.parent), path.name)
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Let only one thread of one process at a time read and write `path`; others that call this wait.
-
-    The lock is a separate file in the same folder, which stays there, because writing replaces the file itself.
-
-    Raises:
-        ArgumentError: as for `check_target`.
-        OSError: as for `check_target`, or the lock's file cannot be made.
-    """
-    check_target(path)
-    path = resolve(path)
-    lock = FileLock(path.with_name(f"{_PREFIX}{path.name}.lock"))
-    try:  # taken within, so that no interrupt comes in between; to give back a lock that was not taken does nothing
-        with naming(path):
-            lock.acquire()
-        yield
-    finally:
-        lock.release()
-
-
 def _mode(path: Path) -> int | None:
     """Return the permissions of the file that will be replaced, None if there is none."""
     try:
@@ -189,23 +142,22 @@ def _mode(path: Path) -> int | None:
         path.parent.stat()  # it may be the folder that is missing
         return None
     if not stat.S_ISREG(mode):
-        raise _unfit(path, _KINDS.get(stat.S_IFMT(mode), "something else"))
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a symbolic link"}
+        raise _unfit(path, kinds.get(stat.S_IFMT(mode), "a device, a pipe or a socket"))
     os.close(os.open(path, os.O_WRONLY))  # a rename does not need this permission
     return mode & 0o777
 
 
 def _write(temporary: Path, data: bytes, mode: int | None) -> None:
     """Write a new file to the disk. Nobody else can read it before it has its mode; None is a new file's usual mode."""
-    descriptor = os.open(temporary, _NEW, 0o666 if mode is None else 0o600)
-    try:
+    first_mode = 0o666 if mode is None else 0o600
+    file = io.FileIO(temporary, "x", opener=lambda path, flags: os.open(path, flags, first_mode))
+    with io.BufferedWriter(file) as buffered:
         if mode not in {None, stat.S_IMODE(temporary.stat().st_mode)}:  # some file systems have one mode for all files
             temporary.chmod(mode)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        buffered.write(data)
+        buffered.flush()
+        os.fsync(file.fileno())
 
 
 def _flush_folder(folder: Path) -> None:

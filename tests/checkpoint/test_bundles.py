@@ -184,7 +184,9 @@ def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_pa
 def written_in_parts(folder, shape, parts, more=b""):
     """Write a variable in parts, each an array at a place: its start and length in every dimension."""
     prefix = folder / "model.ckpt-7"
-    (shard, data), (index, own) = bundle.images(prefix, {str(i): array for i, (_, array) in enumerate(parts)})
+    (shard, data), (index, own) = bundle.images(
+        prefix, *bundle.encoded({str(i): array for i, (_, array) in enumerate(parts)}), 1
+    )
     entries = dict(table.read(own))
     slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
     whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
@@ -382,7 +384,7 @@ def test_an_interrupt_at_the_moment_the_lock_is_taken_gives_it_back(tmp_path, mo
 def test_a_save_leaves_no_shard_of_what_was_there(tmp_path):
     """Of three, as several machines write them, or of two whose index is damaged."""
     for count, damage in ((3, b""), (2, b"damaged")):
-        for path, data in bundle.images(tmp_path / "m", {"a": np.ones(3)}, count):
+        for path, data in bundle.images(tmp_path / "m", *bundle.encoded({"a": np.ones(3)}), count):
             path.write_bytes(data + damage)
         path = Saver({"a": np.zeros(3)}).save(tmp_path / "m", format="tensorflow")
         assert [path.name for path in sorted(tmp_path.glob("m.*"))] == ["m.data-00000-of-00001", "m.index"]

@@ -50,7 +50,11 @@ def test_every_writer_of_files_is_this_one(name, tmp_path, monkeypatch):
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-SPECIAL = {"a folder": Path.mkdir, "a FIFO": os.mkfifo, "a symbolic link": lambda path: path.symlink_to("precious")}
+SPECIAL = {
+    "a folder": Path.mkdir,
+    "a device, a pipe or a socket": os.mkfifo,
+    "a symbolic link": lambda path: path.symlink_to("precious"),
+}
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
@@ -67,7 +71,8 @@ def test_what_is_no_regular_file_is_refused_and_stays(kind, path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [("/dev/null", "a device"), ("", "a folder"), ("a\0b/c", "null"), ("\ud800", "surrogates")]
+    ("path", "text"),
+    [("/dev/null", "a device, a pipe"), ("", "a folder"), ("a\0b/c", "null"), ("\ud800", "surrogates")],
 )
 def test_what_is_no_name_of_a_file_is_an_error_that_names_the_argument(path, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -122,21 +127,21 @@ def test_of_files_that_belong_together_none_is_written_where_one_cannot_be(tmp_p
 
 
 def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after_it(tmp_path, monkeypatch):
-    done, kinds = [], {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
-    real = {name: getattr(os, name) for name in ("write", "fsync", "replace")}
+    done, real = [], {name: getattr(os, name) for name in ("fsync", "replace")}
 
-    def noting(name):
-        def call(first, *arguments, **keywords):
-            what = kinds[stat.S_IFMT(os.fstat(first).st_mode)] if isinstance(first, int) else ""
-            done.append(f"{name} {what}".strip())
-            return real[name](first, *arguments, **keywords)
+    def fsync(descriptor):
+        status = os.fstat(descriptor)
+        done.append("fsync folder" if stat.S_ISDIR(status.st_mode) else f"fsync {status.st_size} byte")
+        real["fsync"](descriptor)
 
-        return call
+    def replace(*paths, **keywords):
+        done.append("replace")
+        real["replace"](*paths, **keywords)
 
-    for name in real:
-        monkeypatch.setattr(os, name, noting(name))
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
     write_together([(tmp_path / "first", b"1"), (tmp_path / "second", b"2")])
-    assert done == [*["write file", "fsync file"] * 2, *["replace", "fsync folder"] * 2]
+    assert done == [*["fsync 1 byte"] * 2, *["replace", "fsync folder"] * 2]
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

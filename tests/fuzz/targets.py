@@ -22,8 +22,7 @@ import onnx.helper
 import safetensors.numpy
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, Saver, checkpoint, convert, ops
-from pycudnnrnn.checkpoint import items
-from pycudnnrnn.checkpoint.bundle import images as bundle_images
+from pycudnnrnn.checkpoint import bundle, items
 from pycudnnrnn.cli import _files
 from pycudnnrnn.errors import CheckpointError, ConvertError, PycudnnrnnError
 from tests.fuzz import bundle_mutants
@@ -126,7 +125,8 @@ def bundle_seeds(folder: Path) -> Iterator[bytes]:
     """Checkpoints that are right."""
     for name, (saver, _) in enumerate(things_to_restore()):
         arrays = safetensors.numpy.load_file(saver.save(folder / str(name)))
-        (_, shard), (_, index) = bundle_images(folder / "seed", {n: a for n, a in arrays.items() if "dropout" not in n})
+        encoded = bundle.encoded({n: a for n, a in arrays.items() if "dropout" not in n})
+        (_, shard), (_, index) = bundle.images(folder / "seed", *encoded, 1)
         yield bundle_bytes(bundle_mutants.Files(index, shard))
 
 

@@ -10,10 +10,10 @@ import os
 from unittest import mock
 
 CALLS = (
-    "open", "write", "fsync", "close", "replace", "unlink", "stat", "lstat", "fstat", "access", "fchmod", "fchown",
+    "open", "fsync", "close", "replace", "unlink", "stat", "lstat", "fstat", "access", "fchmod", "fchown",
     "scandir", "mkdir", "link", "rename", "getcwd", "readlink",
 )  # fmt: skip
-"""What may be called, with "read" for what a file object reads; whatever is not, costs nothing here."""
+"""What may be called, with "read" and "write" for what a file object does; whatever is not, costs nothing here."""
 
 
 @contextlib.contextmanager
@@ -31,7 +31,8 @@ def watching(number, fail):
         return call
 
     watched = {name: counting(name, getattr(os, name)) for name in CALLS}
-    file = type("FileIO", (io.FileIO,), {"readinto": counting("read", io.FileIO.readinto)})
+    reads_and_writes = {"readinto": counting("read", io.FileIO.readinto), "write": counting("write", io.FileIO.write)}
+    file = type("FileIO", (io.FileIO,), reads_and_writes)
     with mock.patch.multiple(os, **watched), mock.patch.object(io, "FileIO", file):
         yield failed
 

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock
 
 from pycudnnrnn._checks import check_text, shorten, some
-from pycudnnrnn._files import Source, check_target, locked, write_together
+from pycudnnrnn._files import PREFIX, Source, check_target, naming, write_together
 from pycudnnrnn._messages import warn
 from pycudnnrnn.checkpoint.bundle import table
 from pycudnnrnn.checkpoint.bundle.table import (
@@ -227,18 +228,24 @@ def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Pat
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
         OSError: a file cannot be written.
     """
-    entries, data = _encoded(tensors)
-    for path in files(prefix):  # what cannot be written is refused before the lock's file is made
+    entries, data = encoded(tensors)
+    folder_list = prefix.with_name(LIST)
+    for path in (*files(prefix), folder_list):  # what cannot be written is refused before the lock's file is made
         check_target(path)
-    with locked(prefix.with_name(LIST)):
+    lock = FileLock(prefix.with_name(f"{PREFIX}{LIST}.lock"))  # of a list that is replaced: a file beside it
+    try:  # so that no interrupt comes between; to release a lock that was not acquired does nothing
+        with naming(folder_list):
+            lock.acquire()
         old = list[Path]()
         with contextlib.suppress(OSError, Refusal):  # there is no bundle, or none that can be read
             old = shard_paths(prefix, _index(prefix)[0])
-        new = _parts(prefix, entries, data, 2 if len(old) == 1 else 1)
+        new = images(prefix, entries, data, 2 if len(old) == 1 else 1)
         write_together([*new, *beside])
         for shard in {*old, *files(prefix)[:-1]} - {path for path, _ in new}:
             with contextlib.suppress(OSError):
                 shard.unlink()
+    finally:
+        lock.release()
 
 
 def files(prefix: Path) -> tuple[Path, ...]:
@@ -246,17 +253,12 @@ def files(prefix: Path) -> tuple[Path, ...]:
     return *shard_paths(prefix, 1), *shard_paths(prefix, 2), with_suffix(prefix, INDEX)
 
 
-def images(prefix: Path, tensors: Mapping[str, Array], num_shards: int = 1) -> list[tuple[Path, bytes]]:
-    """Return the files of a bundle, in the order in which they must be renamed. All tensors are in the first shard.
+def encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
+    """Return the entries of tensors in an index, and the bytes of their shard.
 
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
     """
-    return _parts(prefix, *_encoded(tensors), num_shards)
-
-
-def _encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
-    """Return the entries of tensors in an index, and the bytes of their shard."""
     kinds = {name: kind for kind, name in DTYPES.items()}
     arrays = {name: np.asarray(array) for name, array in tensors.items()}
     for name, array in arrays.items():
@@ -271,7 +273,8 @@ def _encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
     return entries, b"".join(data)
 
 
-def _parts(prefix: Path, entries: Mapping[bytes, bytes], data: bytes, num_shards: int) -> list[tuple[Path, bytes]]:
+def images(prefix: Path, entries: Mapping[bytes, bytes], data: bytes, num_shards: int) -> list[tuple[Path, bytes]]:
+    """Return the files of a bundle, in the order in which they must be renamed. All tensors are in the first shard."""
     shards = zip(shard_paths(prefix, num_shards), [data, *[b""] * (num_shards - 1)], strict=True)
     return [*shards, (with_suffix(prefix, INDEX), table.written({b"": header(num_shards), **entries}))]
 
