@@ -8,10 +8,9 @@ Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2, 1.4, 1
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple
 
 import numpy.typing as npt
 
@@ -252,7 +251,7 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
         if isinstance(restored_tensors, Mapping):
-            named = _tensors_among(restored_tensors, self.spec, lambda name: self.prefix + name)
+            named = self._by_name(restored_tensors)
         else:
             named = self._by_order(list(restored_tensors))
         arrays = {name: host_of(name, array) for name, array in named.items()}
@@ -286,6 +285,21 @@ class CudnnOpaqueParamsSaveable(Saveable):
         self._assignment(*to_canonical(kernel, layout))()
         return value_of(self._opaque)
 
+    def _by_name(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tensors by their names without scope. The pairs of biases may be absent.
+
+        Other entries are not touched: a checkpoint holds strings and bytes, too.
+        """
+        by_name: dict[str, Any] = {}
+        for tensor, full_name in look_up(self.spec, tensors, self.prefix.__add__):
+            if full_name not in tensors:
+                names = sorted(map(str, tensors))
+                raw = [name for name in names if name.rpartition("/")[2].startswith("opaque_kernel")]
+                hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw and not by_name else ""
+                raise ArgumentError("restored_tensors", f"{full_name} among the names{hint}", names[:8])
+            by_name[tensor.name] = tensors[full_name]
+        return by_name
+
     def _by_order(self, tensors: list[Any]) -> dict[str, Any]:
         names = [tensor.name for tensor in tf_tensors(self.spec)]
         of_tf = sum(tensor.kind in {"weight", "bias"} for tensor in tf_tensors(self.spec))
@@ -297,22 +311,6 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, scope={self.scope!r}, {self.spec!r})"
-
-
-def _tensors_among(tensors: Mapping[str, Any], spec: RNNSpec, named: Callable[[str], str]) -> dict[str, Any]:
-    """Return an RNN's tensors by their names without scope. The pairs of biases may be absent.
-
-    `named` gives the full name of each. Other entries are not touched: a checkpoint holds strings and bytes, too.
-    """
-    by_name: dict[str, Any] = {}
-    for tensor, name_in_file in look_up(spec, tensors, named):
-        if name_in_file not in tensors:
-            names = sorted(map(str, tensors))
-            raw = [name for name in names if name.rpartition("/")[2].startswith("opaque_kernel")]
-            hint = f" ({raw[0]!r} is a raw buffer: restore_opaque reads one)" if raw and not by_name else ""
-            raise ArgumentError("restored_tensors", f"{name_in_file} among the names{hint}", names[:8])
-        by_name[tensor.name] = tensors[name_in_file]
-    return by_name
 
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
@@ -496,111 +494,50 @@ _SAVEABLES: dict[RNNMode, type[CudnnOpaqueParamsSaveable]] = {
 
 
 class RNNParamsSaveable(Saveable):
-    """Save and restore a params buffer as TF 1.0 to 1.3 did. There are two forms of the constructor.
-
-    TF r1.2: `RNNParamsSaveable(params_to_canonical, canonical_to_params, param_variables, name="params_canonical")`.
-    The tensors are cuDNN's canonical weights and biases, under the names that TF gave them.
-
-    TF r1.3: the op comes first, and `base_variable_scope` comes before `name`. A unidirectional LSTM or GRU has the
-    tensors of TF's cells under that scope. Other RNNs have the tensors of r1.2.
+    """Save and restore a params buffer as TF 1.0 to 1.2 did: as the canonical arrays of cuDNN.
 
     Args:
-        *arguments: the arguments of one form:
-
-            - `cudnn_rnn` (r1.3 only): the op that the params belong to.
-            - `params_to_canonical`: the op's method of that name.
-            - `canonical_to_params`: the op's method of that name.
-            - `param_variables`: the params buffer: an array of any library, a `Variable`, or a list with one of these.
-              A restore writes into it.
-            - `base_variable_scope` (r1.3 only): prefix of the names of the cells' tensors; "rnn" gives the names that
-              `dynamic_rnn` gives. Default: None, no prefix.
-            - `name`: prefix of the names of the canonical tensors, so that one file can hold two models. Use
-              `name=""` for TF's names. Default: "params_canonical".
-        **keywords: the same arguments, by name.
+        params_to_canonical: the op's method of that name.
+        canonical_to_params: the op's method of that name.
+        param_variables: the params buffer: an array of any library, a `Variable`, or a list with one of these. A
+            restore writes into it.
+        name: prefix of the names, so that one file can hold two models. Use `name=""` for TF's names. Default:
+            "params_canonical".
 
     Raises:
         ArgumentError: more than one buffer, or a buffer of another size than the op's.
-        ArgumentTypeError: a scope or a name that is not a string.
+        ArgumentTypeError: a name that is not a string, or an op as the first argument, as in TF 1.3.
 
     Example:
         >>> from pycudnnrnn import ops, saveable
         >>> op = ops.CudnnGRU(1, num_units=3, input_size=2)
         >>> params = op.init_params(seed=1)
-        >>> convert = op.params_to_canonical, op.canonical_to_params
-        >>> list(saveable.RNNParamsSaveable(*convert, params).tensors())[:2]
+        >>> list(saveable.RNNParamsSaveable(op.params_to_canonical, op.canonical_to_params, params).tensors())[:2]
         ['params_canonical/CudnnRNNParamsToCanonical:0', 'params_canonical/CudnnRNNParamsToCanonical:1']
-        >>> list(saveable.RNNParamsSaveable(op, *convert, params, "rnn").tensors())[0]
-        'rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/gates/kernel'
 
-    Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2 and 1.3.
+    Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2.
     """
 
-    _cells: CudnnOpaqueParamsSaveable | None
-
-    @overload
     def __init__(
         self,
         params_to_canonical: Callable[[Any], tuple[list[Any], list[Any]]],
         canonical_to_params: Callable[[list[Any], list[Any]], Any],
         param_variables: Any,
         name: str = "params_canonical",
-    ) -> None: ...
-
-    @overload
-    def __init__(
-        self,
-        cudnn_rnn: CudnnRNN,
-        params_to_canonical: Callable[[Any], tuple[list[Any], list[Any]]],
-        canonical_to_params: Callable[[list[Any], list[Any]], Any],
-        param_variables: Any,
-        base_variable_scope: str | None = None,
-        name: str = "params_canonical",
-    ) -> None: ...
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        with_op = "cudnn_rnn" in keywords or isinstance(arguments[0] if arguments else None, CudnnRNN)
-        setup = self._setup_with_op if with_op else self._setup
-        inspect.signature(setup).bind(*arguments, **keywords)  # its error names no private method
-        setup(*arguments, **keywords)
-
-    def _setup_with_op(
-        self,
-        cudnn_rnn: CudnnRNN,
-        params_to_canonical: Any,
-        canonical_to_params: Any,
-        param_variables: Any,
-        base_variable_scope: Any = None,
-        name: str = "params_canonical",
     ) -> None:
-        self._setup(params_to_canonical, canonical_to_params, param_variables, name)
-        scope = getattr(base_variable_scope, "name", base_variable_scope)
-        if scope is not None and not isinstance(scope, str):
-            raise ArgumentTypeError("base_variable_scope", "a string or None", type(scope))
-        spec = cudnn_rnn.spec
-        if spec.num_dirs == 1 and spec.mode in {RNNMode.LSTM, RNNMode.GRU}:
-            self._cells = CudnnOpaqueParamsSaveable.of(self._opaque, spec, None, name)
-            self._scope = f"{scope}/" if scope else ""
-
-    def _setup(
-        self, params_to_canonical: Any, canonical_to_params: Any, param_variables: Any, name: str = "params_canonical"
-    ) -> None:
+        if isinstance(params_to_canonical, CudnnRNN):
+            how = "the op's method, as in TF 1.2; TF 1.3's cells are CudnnOpaqueParamsSaveable.of(params, op.spec, ...)"
+            raise ArgumentTypeError("params_to_canonical", how, type(params_to_canonical))
         variables = param_variables if isinstance(param_variables, (list, tuple)) else [param_variables]
         if len(variables) != 1:
             raise ArgumentError("param_variables", "one opaque buffer", f"{len(variables)} arrays")
         self._to_canonical, self._to_params = params_to_canonical, canonical_to_params
         self._opaque = variables[0]
         params_to_canonical(value_of(self._opaque, "param_variables"))  # raises for a buffer of another size
-        self._cells = None
         self.name = check_text("name", name)
-
-    def _of_cell(self, name: str) -> str:
-        """Return the full name of a cell's tensor: TF 1.3 had the scope in place of `dynamic_rnn`'s "rnn/"."""
-        return self._scope + name.removeprefix("rnn/")
 
     def tensors(self) -> dict[str, Array]:
         """Return a dict of every tensor by its full name: the weights, then the biases."""
-        if self._cells is not None:
-            return {self._of_cell(name): tensor for name, tensor in self._cells.tensors().items()}
         weights, biases = self._to_canonical(value_of(self._opaque))
         prefix = f"{self.name}/" if self.name else ""
         return {
@@ -609,13 +546,8 @@ class RNNParamsSaveable(Saveable):
         }
 
     def restoring(self, restored_tensors: Any) -> Callable[[], None]:
-        by_name = isinstance(restored_tensors, Mapping)
-        if self._cells is not None:
-            if by_name:
-                restored_tensors = _tensors_among(restored_tensors, self._cells.spec, self._of_cell)
-            return self._cells.restoring(restored_tensors)
         names = list(self.tensors())
-        if by_name:
+        if isinstance(restored_tensors, Mapping):
             missing = [name for name in names if name not in restored_tensors]
             if missing:
                 raise ArgumentError("restored_tensors", f"a tensor {missing[0]!r}", sorted(restored_tensors)[:8])

@@ -155,14 +155,24 @@ def test_arrays_variables_and_saveables_are_restored_beside_layers(tmp_path):
     assert is_of(layer, 1)
 
 
-def test_biases_that_tensorflow_1_3_kept_apart_come_back_bit_for_bit(tmp_path):
-    c = random_canonical(SPEC, 4)
+PAIR = "bias_cudnn_"
+
+
+@pytest.mark.parametrize(
+    ("mode", "ours", "of_1_3"),
+    [
+        ("lstm", PAIR, PAIR),
+        ("lstm", PAIR, "bias_cudnn "),
+        ("gru", PAIR, "bias_cudnn "),
+        ("gru", f"gates/{PAIR}", "bias_cudnn "),
+    ],
+)
+def test_the_two_biases_of_tensorflow_1_3_come_back_bit_for_bit(tmp_path, mode, ours, of_1_3):
+    c, layer = random_canonical(SPEC.replace(mode=mode), 4), built(OF_MODE[mode])
     arrays = convert.tensorflow.from_canonical(c, prefix="rnn_scope/")
-    for joint in ("_cudnn_", "_cudnn "):
-        layer = built()
-        path = written(tmp_path, {name.replace("_cudnn_", joint): array for name, array in arrays.items()})
-        Saver({"rnn_scope": layer}).restore(path)
-        assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
+    path = written(tmp_path, {name.replace(ours, of_1_3): array for name, array in arrays.items()})
+    Saver({"rnn_scope": layer}).restore(path)
+    assert all(map(np.array_equal, layer.op.params_to_canonical(layer.params)[1], c.biases))
 
 
 # --- damaged files ----------------------------------------------------------------------------------------------------

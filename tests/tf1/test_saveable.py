@@ -1,6 +1,5 @@
 """Saveables and converters: TF's names and shapes to the letter, every bit back, and nothing of others in a mapping."""
 
-import functools
 import re
 import types
 
@@ -11,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pycudnnrnn as package
-from pycudnnrnn import RNNSpec, Saver, ops, saveable
+from pycudnnrnn import RNNSpec, ops, saveable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, CudnnParamsFormatConverter, RNNParamsSaveable
 from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import specs
-from tests.helpers.bundles import write_bundle
 from tests.helpers.examples import examples
 from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
@@ -325,12 +323,7 @@ def test_arrays_of_several_dtypes_are_refused_by_name_and_none_is_cast():
         converter.tf_canonical_to_opaque([kernel, bias], [torch.from_numpy(projection.astype("f8"))])
 
 
-# --- TF 1.2's form, and 1.3's -----------------------------------------------------------------------------------------
-
-
-def of_tf_13(params, op, scope):
-    keywords = {"params_to_canonical": op.params_to_canonical, "canonical_to_params": op.canonical_to_params}
-    return RNNParamsSaveable(cudnn_rnn=op, **keywords, param_variables=params, base_variable_scope=scope)
+# --- TF 1.2's form ----------------------------------------------------------------------------------------------------
 
 
 def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
@@ -355,47 +348,6 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
             RNNParamsSaveable(*both, bad)
     with pytest.raises(ArgumentError, match="Invalid opaque_params: <class 'list'>"):
         package.CudnnLSTMSaveable([1.0], 2, 8, 4)
+    with pytest.raises(ArgumentTypeError, match=r"TF 1\.3's cells are CudnnOpaqueParamsSaveable\.of"):
+        RNNParamsSaveable(op, *both, params)
     assert next(iter(RNNParamsSaveable(*both, params).shapes())) == "params_canonical/CudnnRNNParamsToCanonical:0"
-
-
-PLACES = [
-    (ops.CudnnGRU, "gates/bias_cudnn_{}", "gates/bias_cudnn {}"),
-    (ops.CudnnGRU, "gates/bias_cudnn_{}", "bias_cudnn {}"),
-    (ops.CudnnLSTM, "bias_cudnn_{}", "bias_cudnn {}"),
-]
-
-
-@pytest.mark.parametrize(("place", "scope"), pairwise(PLACES, [None, "rnn", "bias_cudnn_0"]))
-def test_tensorflow_1_3_puts_the_cells_of_one_direction_under_a_scope_and_a_space_into_pairs(tmp_path, place, scope):
-    kind, written, spaced = place
-    op = kind(2, 3, 5, dtype="float64")
-    params = filled(op.spec)
-    before, made = params.copy(), of_tf_13(params, op, scope)
-    tensors, old = made.tensors(), {}
-    names = of(params, op.spec, None).shapes()
-    assert list(tensors) == [f"{scope or ''}/{name.removeprefix('rnn/')}".lstrip("/") for name in names]
-    for name, array in tensors.items():
-        which = next((i for i in "01" if name.endswith(written.format(i))), "")
-        old[name.removesuffix(written.format(which)) + spaced.format(which) if which else name] = array
-    assert sum(" " in name for name in old) == 4
-    write_bundle(tmp_path / "model.ckpt", old)
-    for restore in (
-        *(functools.partial(made.restore, form) for form in (tensors, list(tensors.values()), old)),
-        lambda: Saver({"any": made}).restore(tmp_path / "model.ckpt"),
-    ):
-        params[...] = 0
-        restore()
-        assert np.array_equal(params, before)
-    for missing in of_tf_alone(tensors):
-        with pytest.raises(ArgumentError, match=f"{missing} among the names"):
-            made.restore({name: array for name, array in tensors.items() if name != missing})
-    made.restore(of_tf_alone(tensors))
-    assert all(map(np.array_equal, op.params_to_canonical(params)[0], op.params_to_canonical(before)[0]))
-
-
-def test_tensorflow_1_3_writes_the_lists_of_1_2_for_all_others():
-    for op in (ops.CudnnRNNTanh(1, 3, 5), ops.CudnnLSTM(1, 3, 5, direction="bidirectional")):
-        both = (op.params_to_canonical, op.canonical_to_params, op.init_params(0))
-        assert list(of_tf_13(both[2], op, "rnn").tensors()) == list(RNNParamsSaveable(*both).tensors())
-    with pytest.raises(ArgumentError, match="Invalid base_variable_scope"):
-        RNNParamsSaveable(op, *both, 3)
