@@ -45,7 +45,7 @@ COPYING = [
     *(getattr(ops, kind.__name__)(1, 3, 2) for kind in ALL), *map(built, ALL), *(built(kind).saveable for kind in ALL),
     *(called(getattr(cells, name)) for name in dir(cells) if name.startswith("CudnnCompatible")),
     *(getattr(saveable, name)(1, 3, 2) for name in CONVERTERS if hasattr(saveable, name)),
-    saveable.RNNParamsSaveable(OP, OP.params_to_canonical, OP.canonical_to_params, PARAMS),
+    saveable.RNNParamsSaveable(OP.params_to_canonical, OP.canonical_to_params, PARAMS),
     testing.LayoutEngine(OP.layout()),
 ]  # fmt: skip
 REFUSING = {

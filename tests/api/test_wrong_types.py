@@ -23,7 +23,7 @@ from pycudnnrnn import (
 from pycudnnrnn._messages import TEXT_MAX
 from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
 from pycudnnrnn.errors import PycudnnrnnError
-from pycudnnrnn.saveable import CudnnParamsFormatConverter
+from pycudnnrnn.saveable import CudnnParamsFormatConverter, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
 from tests.api.public_api import modules, public_names
 from tests.helpers.oracles import FRAMEWORKS, need
@@ -154,6 +154,9 @@ RIGHT = {
     "CudnnOpaqueParamsSaveable.__init__": (CudnnLSTMSaveable, {"opaque_params": P, **SIZES}),
     "CudnnOpaqueParamsSaveable.of": (
         CudnnLSTMSaveable.of, {"opaque_params": P, "spec": LSTM.spec, "scope": None, "name": "n"},
+    ),
+    "RNNParamsSaveable.__init__": (
+        lambda **k: RNNParamsSaveable(LSTM.params_to_canonical, LSTM.canonical_to_params, P, **k), {"name": "n"},
     ),
     "CudnnParamsFormatConverter.__init__": (CudnnParamsFormatConverter, {"rnn_mode": "lstm", **SIZES}),
     "Saver.__init__": (Saver, {"items": {"a": np.zeros(2)}}),
