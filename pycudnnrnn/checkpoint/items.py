@@ -165,25 +165,21 @@ class _SaveableItem(Item):
         return [self.saveable.restoring({name.removeprefix(self.prefix): array for name, array in tensors.items()})]
 
 
-class ModelItem(Item):
+class ModelItem(_SaveableItem):
     """A model: an op's weights under TF's names, and its dropout state on each engine that ran it."""
 
-    state_keys = frozenset({"spec", "name", "dropout"})
-
     def __init__(self, prefix: str, op: CudnnRNN, params: Any, name: str, device: str) -> None:
-        self.op, self.name, self.device, self.spec = op, name, device, op.spec
         # The tensors are named by `prefix`, not by the model's name: two models may have the same name.
-        self.weights = CudnnOpaqueParamsSaveable.of(params, op.spec, prefix, name)
-        self.prefix = self.scope = f"{prefix}/" if prefix else ""
+        super().__init__(prefix, CudnnOpaqueParamsSaveable.of(params, op.spec, None, name))
+        self.op, self.name, self.device, self.spec = op, name, device, op.spec
+        self.state_keys = frozenset({"spec", "name", "dropout"})
 
     def expected(self, dropout: Sequence[SavedDropout] = ()) -> dict[str, TensorSpec]:
-        dtype = self.op.spec.dtype.numpy
-        weights = {name: TensorSpec(shape, dtype) for name, shape in self.weights.shapes().items()}
-        return weights | dropout_specs(self.prefix, dropout)
+        return super().expected() | dropout_specs(self.prefix, dropout)
 
     def tensors(self) -> dict[str, Array]:
         data = {saved.name(self.prefix): state.data for saved, state in self._dropout() if state.data}
-        return self.weights.tensors() | {name: np.frombuffer(raw, np.uint8) for name, raw in data.items()}
+        return super().tensors() | {name: np.frombuffer(raw, np.uint8) for name, raw in data.items()}
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"name": self.name, "dropout": [saved for saved, _ in self._dropout()]}
@@ -196,7 +192,7 @@ class ModelItem(Item):
 
     def writes(self, tensors: Mapping[str, Array], dropout: Sequence[SavedDropout] = ()) -> list[Callable[[], None]]:
         states = (saved.read(self.prefix, tensors) for saved in dropout)
-        return [self.weights.restoring(tensors), *(partial(self.op.set_dropout_state, state) for state in states)]
+        return [*super().writes(tensors), *(partial(self.op.set_dropout_state, state) for state in states)]
 
 
 class _LayerItem(ModelItem):
@@ -289,31 +285,19 @@ def read(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str, Model 
 
 def _models_in(file: OpenFile) -> dict[str, Model | None]:
     states = states_in(file.metadata)
-    scopes = [model.scope for model in find_models({name: spec.shape for name, spec in file.specs.items()})]
-    keys = {_prefix(key) for key, state in states.items() if "spec" in state}
-    models: dict[str, Model | None] = {}
-    for key, state in states.items():
-        # A saveable adds its own scope to its key. In a file of `save`, or of a sequence of items, the names do not
-        # contain the key. A scope that is below a longer key, too, is tried last.
-        below = [scope for scope in scopes if scope.startswith(_prefix(key))]
-        inner = sorted(below, key=lambda scope: _owner(scope, keys) != _prefix(key))
-        candidates = [_prefix(key), *inner, ""]
-        models[key] = _model(key, spec_in(state), candidates, file.specs) if "spec" in state else None
+    shapes = {name: spec.shape for name, spec in file.specs.items()}
+    free = [model.scope for model in find_models(shapes)]
+    models: dict[str, Model | None] = dict.fromkeys(states)
+    for key in sorted((key for key, state in states.items() if "spec" in state), key=len, reverse=True):
+        # A saveable adds its own scope to its key, below which a longer key may be. In a file of `save`, or of a
+        # sequence of items, the names do not contain the key.
+        spec, prefix = spec_in(states[key]), f"{key}/" if key else ""
+        check_has_room(file.specs, spec)
+        for scope in (prefix, *filter(lambda scope: scope.startswith(prefix), free), ""):
+            if all(shapes.get(scope + tensor.name) == tensor.shape for tensor in tf_tensors(spec)):
+                models[key] = Model(spec, scope)
+                free = [other for other in free if other != scope]
+                break
+        else:
+            raise Refusal("mismatch", f"the tensors of {shorten(key)} are missing, or not as its spec has them")
     return models
-
-
-def _owner(scope: str, prefixes: set[str]) -> str:
-    """Return the longest of the prefixes that a scope begins with."""
-    return max(filter(scope.startswith, prefixes), key=len, default="")
-
-
-def _prefix(key: str) -> str:
-    return f"{key}/" if key else ""
-
-
-def _model(key: str, spec: RNNSpec, scopes: list[str], specs: Mapping[str, TensorSpec]) -> Model:
-    check_has_room(specs, spec)
-    for scope in scopes:
-        if all((stored := specs.get(scope + t.name)) and stored.shape == t.shape for t in tf_tensors(spec)):
-            return Model(spec, scope)
-    raise Refusal("mismatch", f"the tensors of {shorten(key)} are not there, or not as its spec has them")
