@@ -23,9 +23,9 @@ from pycudnnrnn._assignment import write_all
 from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, some, with_hints
 from pycudnnrnn._files import resolve, write_atomically
 from pycudnnrnn._messages import warn
-from pycudnnrnn._tf1.tensors import tf_tensors
+from pycudnnrnn._tf1.tensors import find_models, tf_tensors
 from pycudnnrnn._tf1.variable import value_of
-from pycudnnrnn.checkpoint import _tensorflow, safetensors_file
+from pycudnnrnn.checkpoint import _tensorflow, bundle, safetensors_file
 from pycudnnrnn.checkpoint.bundle import read as read_tensorflow
 from pycudnnrnn.checkpoint.folder import (
     FORMATS,
@@ -35,7 +35,7 @@ from pycudnnrnn.checkpoint.folder import (
     SavedCheckpoint,
     check_name,
     is_tensorflow,
-    latest,
+    latest_checkpoint,
     latest_in,
 )
 from pycudnnrnn.checkpoint.items import (
@@ -131,7 +131,7 @@ class Saver:
     @property
     def last_checkpoints(self) -> list[Path]:
         """The absolute paths of the checkpoints that this saver wrote and that still exist, the latest last."""
-        return [saved.path for saved in self._saved if saved.is_there]
+        return [saved.path for saved in self._saved if saved.exists]
 
     @with_hints
     def save(
@@ -188,19 +188,16 @@ class Saver:
         items, new = self._items(), SavedCheckpoint(place, format)
         data = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
         with self._saving:
-            saved = [*(one for one in self._saved if one.is_there and one != new), new]
+            saved = [*(one for one in self._saved if one.exists and one != new), new]
             too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
-            newest = saved[len(too_old) :]
-            new.write(data, newest)
+            new.write(data, saved[len(too_old) :])
             self._saved = saved  # after an interrupt from here on, the next save deletes the old ones
-            failed = []
             for old in too_old:
                 try:
                     old.delete()
                 except OSError as error:
                     warn(f"an old checkpoint could not be deleted: {error}")
-                    failed.append(old)
-            self._saved = [*failed, *newest]
+            self._saved = [one for one in saved if one.exists]
         return target
 
     @with_hints
@@ -236,7 +233,9 @@ class Saver:
             with parsing("the metadata"):
                 states = states_in(file.metadata)
                 if states.keys() != items.keys():
-                    raise _of_others(states, items)
+                    more, less = _some(states.keys() - items.keys()), _some(items.keys() - states.keys())
+                    text = f"it holds other things than this saver; not in this saver: {more}; not in the file: {less}"
+                    raise Refusal("mismatch", text)
                 dropout = {key: item.dropout_in(key, states[key]) for key, item in items.items()}
             expected = {key: item.expected(dropout[key]) for key, item in items.items()}
             file.check({name: spec for of_item in expected.values() for name, spec in of_item.items()})
@@ -485,52 +484,19 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
     check_bool("foreign", foreign)
     place = latest_in(Path(path))
     if is_tensorflow(place):
-        specs, summaries, models, others = _tensorflow.scan(place, summary_of)
-        about = {"format": TENSORFLOW} | ({"left out": ", ".join(others)} if others else {})
+        with bundle.opened(place) as reader:
+            specs = reader.numbers
+            summaries = {name: summary_of(reader.read(name)) for name in specs}
+        models: dict[str, Any] = {}
+        for model in find_models({name: spec.shape for name, spec in specs.items()}):
+            more = f" ({model.cell}, {model.num_dirs} directions)" if model.scope in models else ""
+            models[model.scope + more] = model._asdict()
+        about = {"format": TENSORFLOW} | ({"left out": ", ".join(reader.others)} if reader.others else {})
         return Inspection(specs, summaries, models, about, verified=True)
     with safetensors_file.opened(place, foreign=foreign) as file:
         with parsing("the metadata"):
             items = states_in(file.metadata) if file.is_ours else {}
         return Inspection(file.specs, file.read(summary_of), items, file.metadata, verified=file.is_ours)
-
-
-def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """Return the checkpoint that was saved last in a folder, in either format.
-
-    The folder's list, the file "checkpoint", names it. TensorFlow writes the same list.
-
-    Args:
-        folder: the folder to look in. It need not exist.
-
-    Returns:
-        The path of the checkpoint, or None if there is none.
-
-    Raises:
-        CheckpointError: the list is damaged, or two checkpoints have the name in it: "m" and "m.index".
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from pycudnnrnn import Saver, checkpoint
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     print(checkpoint.latest_checkpoint(folder))
-        ...     path = Saver({"a": np.ones(3)}).save(f"{folder}/model", global_step=7)
-        ...     print(checkpoint.latest_checkpoint(folder).name)
-        None
-        model-7
-    """
-    return latest(Path(folder))
-
-
-def _of_others(in_file: Mapping[str, Any], in_saver: Mapping[str, Any]) -> Refusal:
-    """Return the error for a file with other keys than the saver: it lists the keys that only one side has."""
-    only_in_file, only_in_saver = in_file.keys() - in_saver.keys(), in_saver.keys() - in_file.keys()
-    sides = [
-        f"only {side} has {_some(keys)}"
-        for side, keys in (("the file", only_in_file), ("this saver", only_in_saver))
-        if keys
-    ]
-    return Refusal("mismatch", f"the file holds other things than this saver: {', '.join(sides)}")
 
 
 def _some(keys: Iterable[str]) -> str:
@@ -560,8 +526,6 @@ def _with_step(path: Path, global_step: Any, form: str) -> Path:
     if global_step is None or path.name in {"", ".."}:  # not the name of a file: the writer raises an error
         return path
     array = np.asarray(global_step)
-    if array.size != 1:
-        raise ArgumentError("global_step", "one integer", array.shape, aspect="shape")
-    step = check_int("global_step", array.item(), 0, 2**63 - 1)
+    step = check_int("global_step", array.item() if array.size == 1 else global_step, 0, 2**63 - 1)
     stem, suffix = (path.name, "") if form == TENSORFLOW else (path.stem, path.suffix)
     return path.with_name(f"{stem}-{step}{suffix}")

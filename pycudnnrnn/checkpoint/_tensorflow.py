@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 Write = Callable[[], None]
-_Result = TypeVar("_Result")
 
 
 class _Place(NamedTuple):
@@ -33,27 +32,6 @@ class _Place(NamedTuple):
 
     name: str
     spec: TensorSpec
-
-
-def scan(
-    path: Path, use: Callable[[Array], _Result]
-) -> tuple[dict[str, TensorSpec], dict[str, _Result], dict[str, Any], list[str]]:
-    """Walk through a checkpoint, one array in memory at a time.
-
-    Returns the shapes and dtypes of the arrays, `use(array)` of each, the RNNs by scope, and the names of the tensors
-    without numbers.
-
-    Raises:
-        CheckpointError: the checkpoint is damaged.
-    """
-    with opened(path) as bundle:
-        specs = bundle.numbers
-        used = {name: use(bundle.read(name)) for name in specs}
-        models: dict[str, Any] = {}
-        for model in find_models({name: spec.shape for name, spec in specs.items()}):
-            more = f" ({model.cell}, {model.num_dirs} directions)" if model.scope in models else ""
-            models[model.scope + more] = model._asdict()
-        return specs, used, models, bundle.others
 
 
 def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Write]:

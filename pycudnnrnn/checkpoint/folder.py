@@ -125,15 +125,34 @@ def listed_latest(folder: Path) -> Path:
         return folder / name
 
 
-def latest(folder: Path) -> Path | None:
-    """Return the latest checkpoint of a folder, or None if there is none.
+def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
+    """Return the checkpoint that was saved last in a folder, in either format.
+
+    The folder's list, the file "checkpoint", names it. TensorFlow writes the same list.
+
+    Args:
+        folder: the folder to look in. It need not exist.
+
+    Returns:
+        The path of the checkpoint, or None if there is none.
 
     Raises:
-        CheckpointError: the folder's list is damaged, or two checkpoints have the name in it.
+        CheckpointError: the list is damaged, or two checkpoints have the name in it: "m" and "m.index".
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from pycudnnrnn import Saver, checkpoint
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(checkpoint.latest_checkpoint(folder))
+        ...     path = Saver({"a": np.ones(3)}).save(f"{folder}/model", global_step=7)
+        ...     print(checkpoint.latest_checkpoint(folder).name)
+        None
+        model-7
     """
-    with refused(folder / LIST):
+    with refused(Path(folder) / LIST):
         try:
-            path = listed_latest(folder)
+            path = listed_latest(Path(folder))
         except FileNotFoundError:
             return None
         return path if is_tensorflow(path) or is_file(path) else None
@@ -143,12 +162,12 @@ def latest_in(path: Path) -> Path:
     """Return the latest checkpoint if `path` is a folder, and otherwise `path`.
 
     Raises:
-        CheckpointError: as for `latest`, or there is none.
+        CheckpointError: as for `latest_checkpoint`, or there is none.
     """
     with refused(path):
         if not path.is_dir():
             return path
-    checkpoint = latest(path)
+    checkpoint = latest_checkpoint(path)
     if checkpoint is None:
         raise CheckpointError(path, "unreadable", f"the folder has no file {LIST!r} that names a checkpoint in it")
     return checkpoint
@@ -190,7 +209,7 @@ class SavedCheckpoint(NamedTuple):
         return bundle.files(self.path) if self.format == TENSORFLOW else (self.path,)
 
     @property
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         try:
             return is_file(self.files[-1]) and not self.files[-1].is_symlink()
         except OSError:  # unknown: it stays on the list

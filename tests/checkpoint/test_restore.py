@@ -73,7 +73,7 @@ def test_a_checkpoint_of_other_things_is_a_mismatch(tmp_path):
             path,
             "input_mode of 'm' is linear_input, expecting skip",
         ),
-        (Saver({"b": np.zeros(3)}).restore, array, "only the file has 'a', only this saver has 'b'"),
+        (Saver({"b": np.zeros(3)}).restore, array, "not in this saver: 'a'; not in the file: 'b'"),
         (checkpoint.load, array, "of a Saver of 'a', not of checkpoint"),
         (checkpoint.load_op, tmp_path / "tf", "describes no layer: build it"),
     ):

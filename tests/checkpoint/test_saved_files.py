@@ -294,6 +294,9 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_a_warning_and_is_tried_agai
     assert tried == ["m-3.index"], "without it, nothing takes the rest for a checkpoint"
     saver.save(folder / "m", 5)
     assert names(folder) == ["checkpoint", "m-5"]
+    (folder / "m-4").write_bytes(b"precious")
+    saver.save(folder / "m", 6)
+    assert names(folder) == ["checkpoint", "m-4", "m-6"], "what was deleted is the saver's no more"
 
 
 def test_threads_that_share_a_saver_keep_as_many_as_it_keeps(folder):
