@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.engines.cudnn.stream_states import Masks
+from pycudnnrnn.engines.cudnn.dropout import Masks
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop._jax_rules import Traced, XlaCall, in_place, scratch
 from pycudnnrnn.passes import INPUTS, RESULTS, UPSTREAM, Arrays, CallConfig

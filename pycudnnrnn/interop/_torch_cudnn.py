@@ -17,7 +17,7 @@ import torch
 from pycudnnrnn import _locks, passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
-from pycudnnrnn.engines.cudnn.stream_states import Masks
+from pycudnnrnn.engines.cudnn.dropout import Masks
 from pycudnnrnn.errors import CudnnError, LayoutError
 from pycudnnrnn.interop import _torch_rules as rules
 from pycudnnrnn.interop._torch_call import Arguments, new_algo

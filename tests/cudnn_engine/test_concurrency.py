@@ -75,6 +75,7 @@ def test_what_two_threads_ask_for_at_once_is_made_once(play, monkeypatch):
     monkeypatch.setattr(engine, "_engine", functools.cache(lambda index: (engine.CudaDevice(index), index)))
     monkeypatch.setattr(engine, "CudaDevice", lambda _: None)
     for owner, name, ask in (
+        (runtime, "DropoutAt", lambda _: running.dropout_at(handle, None, 0.5)),
         (runtime, "StreamStates", lambda _: running.states_on(handle, device.stream().ptr)),
         (device_engine, "dropout", lambda _: dropouts.on(device_engine)),
         (_libcudnn, "Library", lambda _: _libcudnn.load()),

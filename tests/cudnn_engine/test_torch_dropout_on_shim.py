@@ -8,7 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.engines.cudnn.stream_states import KEPT_MAX
+from pycudnnrnn.engines.cudnn.dropout import KEPT_MAX
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import torch as ours

@@ -90,7 +90,8 @@ def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> Algorit
             return choices.known[kind]
         with runtime.launching("measuring algo='auto'") as handle:
             data = data or _stand_in(runtime, spec, schedule)
-            dropout = CudnnDropout(runtime, handle, spec, DropoutState("cudnn", spec.seed)) if drops else None
+            start = DropoutState("cudnn", spec.seed)
+            dropout = CudnnDropout(runtime.device, runtime.launching, handle, spec, start) if drops else None
             trials, failures = _trials(runtime, handle, config._replace(spec=asked, dropout=dropout), data)
         ran = [(trial.time_us, trial) for trial in trials if trial.time_us is not None]
         if not ran:

@@ -16,11 +16,10 @@ from pycudnnrnn import passes
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.device import same_stream, stream_key
-from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, Masks, states_nbytes
 from pycudnnrnn.engines.cudnn.native import Bound, DataDescriptors, NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
-from pycudnnrnn.engines.cudnn.stream_states import Masks, states_nbytes
 from pycudnnrnn.errors import ArgumentError, EngineError, StateError
 from pycudnnrnn.passes import Arrays, CallConfig, Name, Pass
 from pycudnnrnn.schedule import Schedule

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _libcudnn as c
 from pycudnnrnn._checks import check_int
+from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import ArgumentError, EngineError, version_text
 from pycudnnrnn.layout import arithmetic_layout
@@ -30,11 +32,6 @@ from pycudnnrnn.spec import (
     RNNMode,
     RNNSpec,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pycudnnrnn._libcudnn import Library
 
 BFLOAT16_SINCE: Final = 91300
 """First version whose RNN setters accept CUDNN_DATA_BFLOAT16 (observed: 9.12.0 refuses it, 9.13.0 takes it)."""

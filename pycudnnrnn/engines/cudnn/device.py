@@ -9,7 +9,7 @@ import contextlib
 import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import ArrayFunctions
 from pycudnnrnn.engines.cudnn.owned import lost
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 BYTES: Final = np.dtype(np.uint8)
 """The dtype of scratch memory."""
@@ -105,9 +102,7 @@ class Watch:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:
             self.look_at(error)
 

@@ -1,27 +1,88 @@
-"""cuDNN's dropout: random states in device memory, which every training forward advances."""
+"""Dropout: a model's random states, those at an address, and a stream's own for callers that give each forward a seed.
+
+cuDNN writes states from a seed by initialising a random generator for each thread of the device. That takes longer than
+many a forward, and may synchronise. So a forward continues from the states that the one before left. Copies of the
+states, a few megabytes made in microseconds, are kept by seed, so that a forward can be repeated with the same masks.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from pycudnnrnn import _locks
+from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor
-from pycudnnrnn.engines.cudnn.device import BYTES
+from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, finally_do
 from pycudnnrnn.engines.cudnn.handles import Handle
-from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
-from pycudnnrnn.engines.cudnn.stream_states import DropoutAt, put_back, states_nbytes
-from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.spec import RNNSpec
+
+Launching = Callable[[str], contextlib.AbstractContextManager[Handle]]
+"""See `Runtime.launching`."""
+
+MADE_MAX: Final = 64
+"""RNNs, and sizes of batches, whose native objects are kept: a few small ones each."""
+
+KEPT_MAX: Final = 16
+"""Forwards of a stream whose states are kept. A model has a few layers with dropout, and activation checkpointing
+repeats each in the backward pass of a step. About 6 MB each on a large GPU, 100 MB in all."""
 
 
 def seed_at(seed: int, position: int) -> int:
     """Return the seed that cuDNN gets for a position, for callers that cannot carry states between forwards."""
     return int(np.random.SeedSequence([seed, position]).generate_state(1, np.uint64)[0])
+
+
+def states_nbytes(handle: Handle) -> int:
+    """Ask cuDNN for the bytes of the random states on a handle's device."""
+    nbytes: int = handle.library.cudnnDropoutGetStatesSize.read(handle)["sizeInBytes"]
+    return nbytes
+
+
+@contextlib.contextmanager
+def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
+    """Restore the states after the work that the block launches on the current stream."""
+    before = device.copy(states)
+    with finally_do(device, lambda: device.copy_bytes(states, before)):
+        yield
+
+
+class Made:
+    """The native objects that were made with one dropout descriptor, or without one: by RNN, and by size of batch."""
+
+    def __init__(self) -> None:
+        self.rnns: Recent[Any] = Recent(MADE_MAX)
+        self.calls: Recent[Any] = Recent(MADE_MAX)
+
+
+class DropoutAt:
+    """The descriptor of the random states at one address, and the native objects made with it.
+
+    Hold `lock` while launching work that advances or writes the states.
+    """
+
+    def __init__(self, descriptor: DropoutDescriptor) -> None:
+        self.descriptor, self.lock = descriptor, _locks.rlock()
+        self.made = Made()
+
+    @contextlib.contextmanager
+    def locked(self, handle: Handle) -> Iterator[None]:  # noqa: ARG002  as in `forward`
+        """Hold the lock during the block, which launches a backward."""
+        with self.lock:
+            yield
+
+    @contextlib.contextmanager
+    def forward(self, handle: Handle) -> Iterator[None]:
+        """Continue from the states in memory in the forward that the block launches."""
+        with self.lock:
+            self.descriptor.restore(handle)
+            yield
 
 
 class CudnnDropout(DropoutAt):
@@ -31,13 +92,14 @@ class CudnnDropout(DropoutAt):
     """
 
     def __init__(
-        self, runtime: Runtime, handle: Handle, spec: RNNSpec, state: DropoutState, *, states: Any | None = None
-    ) -> None:
+        self, device: CudaDevice, launching: Launching, handle: Handle, spec: RNNSpec, state: DropoutState, *,
+        states: Any | None = None,
+    ) -> None:  # fmt: skip
         """Continue from a saved state, or from `states` in device memory, which this object then owns."""
-        self._runtime, self._device, self._spec = runtime, runtime.device, spec
+        self._device, self._launching, self._spec = device, launching, spec
         self.position, self.seed = state.position, state.seed
         self.chunk_nbytes = nbytes = states_nbytes(handle)
-        device, restore = self._device, states is not None or bool(state.data)
+        restore = states is not None or bool(state.data)
         if states is None and state.data:
             if len(state.data) != nbytes:
                 got = f"{len(state.data)} bytes"
@@ -82,12 +144,12 @@ class CudnnDropout(DropoutAt):
 
     def chunk(self, first_row: int) -> tuple[CudnnDropout, Callable[[], CudnnDropout]]:  # noqa: ARG002  no row matters
         """See `engines.ChunkMasks`. A copy of the states is kept, because they cannot be computed from a position."""
-        kept, runtime = self._snapshot(), self._runtime
+        device, launching, states = self._device, self._launching, self._snapshot()
 
         def again() -> CudnnDropout:
-            with runtime.launching("setting up dropout states") as handle:
+            with launching("setting up dropout states") as handle:
                 start = DropoutState("cudnn", self.seed)
-                return CudnnDropout(runtime, handle, self._spec, start, states=self._device.copy(kept))
+                return CudnnDropout(device, launching, handle, self._spec, start, states=device.copy(states))
 
         return self, again
 
@@ -111,3 +173,72 @@ class CudnnDropout(DropoutAt):
             self._stream_memory.on(stream)
             data = self._device.to_host(self._states).tobytes()
             return DropoutState("cudnn", self.seed, self.position, data)
+
+
+class Masks(NamedTuple):
+    """What determines a forward's masks if it uses a stream's own states.
+
+    `chain()` returns a key; it is called when the forward is launched. Forwards with the same key continue from each
+    other's states, and the first of them on a stream gets states written from its `seed`. With a key that no other
+    forward has, the masks depend on the seed alone. None means that this repeats an earlier forward with the same seed.
+    """
+
+    seed: int
+    chain: Callable[[], Hashable | None]
+
+
+NOT_KEPT: Final = (
+    "dropout in a forward inside a backward: only a forward that runs again (activation checkpointing) has masks "
+    f"there, those of its seed, which are kept for the latest {KEPT_MAX} forwards on a stream. This seed is not among "
+    "them: run the backward after fewer forwards, with preserve_rng_state=True, or without checkpointing this module"
+)
+
+
+class _Kept(NamedTuple):
+    chain: Hashable
+    states: Any
+
+
+class StreamStates:
+    """The random states of one stream, and copies of the states with which its latest forwards began, by seed.
+
+    A stream runs its work in order, so a forward's reads and writes of the states do not overlap another's.
+    """
+
+    def __init__(self, device: CudaDevice, stream: int, nbytes: int) -> None:
+        self._device, self._stream = device, device.stream_at(stream)
+        with device.using(self._stream):  # memory is allocated on it
+            self._states = device.empty((nbytes,), BYTES)
+        self.address = device.address(self._states)
+        self._lock = _locks.rlock()
+        self._chain: Hashable = None
+        self._kept: Recent[_Kept] = Recent(KEPT_MAX)
+
+    @contextlib.contextmanager
+    def forward(self, handle: Handle, dropout: DropoutAt, masks: Masks) -> Iterator[None]:
+        """Prepare the states for the forward that the block launches; `dropout` describes these states.
+
+        If the seed was used before in this chain and is still kept, the forward gets the states of that time, and the
+        chain continues from them. A repetition (chain of None) does not change the chain's states.
+
+        Raises:
+            EngineError: a repetition of a forward whose states are no longer kept.
+        """
+        device, states = self._device, self._states
+        with dropout.lock, self._lock, device.using(self._stream):
+            chain, kept = masks.chain(), self._kept.get(masks.seed)
+            if chain is None:
+                if kept is None:
+                    raise EngineError(NOT_KEPT)
+                with put_back(device, states):
+                    device.copy_bytes(states, kept.states)
+                    yield
+                return
+            if kept is not None and kept.chain == chain:
+                device.copy_bytes(states, kept.states)
+            else:
+                if chain != self._chain:
+                    dropout.descriptor.seed(handle, masks.seed)
+                self._kept.keep(masks.seed, _Kept(chain, device.copy(states)))
+            self._chain = chain
+            yield

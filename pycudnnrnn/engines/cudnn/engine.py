@@ -14,9 +14,8 @@ from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.calls import AddressedCalls, CudnnCalls
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do, in_order
-from pycudnnrnn.engines.cudnn.dropout import CudnnDropout
+from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
-from pycudnnrnn.engines.cudnn.stream_states import states_nbytes
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import GRADIENTS, RESULTS, Arrays, CallConfig, nbytes, slots
 from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
@@ -45,7 +44,7 @@ class CudnnEngine:
 
     def dropout(self, spec: RNNSpec, state: DropoutState) -> CudnnDropout:
         with self.runtime.launching("setting up dropout states") as handle:
-            return CudnnDropout(self.runtime, handle, spec, state)
+            return CudnnDropout(self.arrays, self.runtime.launching, handle, spec, state)
 
     def plan(self, config: CallConfig) -> CudnnCalls:
         check_sizes(config)

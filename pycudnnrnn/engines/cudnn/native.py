@@ -6,7 +6,10 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn._libcudnn import Library, cudnnForwardMode_t, cudnnRNNDataLayout_t, cudnnWgradMode_t
 from pycudnnrnn.engines.cudnn.descriptors import (
@@ -22,10 +25,6 @@ from pycudnnrnn.engines.cudnn.layout_query import weight_space_nbytes
 from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, PASSES, Arrays, CallConfig, Name, Pass, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, RNNSpec
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve": "reserveSpace"}
 

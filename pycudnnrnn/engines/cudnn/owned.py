@@ -13,16 +13,11 @@ import os
 import traceback
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Self
 
+from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.errors import ArgumentTypeError, CudnnError, DeviceLostError, PycudnnrnnError, StateError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
-
-    from pycudnnrnn._libcudnn import Library
 
 _LIVE: Final[set[_Resource]] = set()
 """The objects that are not freed yet. Operations on the set are atomic, with and without a GIL, so finalisers need no
@@ -180,9 +175,7 @@ class Owned:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -12,10 +12,10 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.choices import Choices
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor, check_params
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
+from pycudnnrnn.engines.cudnn.dropout import DropoutAt, Made, StreamStates, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.native import NativeCalls, NativeRNN
-from pycudnnrnn.engines.cudnn.stream_states import DropoutAt, Made, StreamStates, states_nbytes
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.spec import RNNSpec
@@ -100,16 +100,15 @@ class Runtime:
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""
         with self._lock:  # a stream must not get two
-            found = self._own_states.get(stream)
-            if found is None:
-                found = self._own_states.keep(stream, StreamStates(self.device, stream, states_nbytes(handle)))
-        return found
+            states = self._own_states.get(stream)
+            return states or self._own_states.keep(stream, StreamStates(self.device, stream, states_nbytes(handle)))
 
     def dropout_at(self, handle: Handle, address: int | None, rate: float) -> DropoutAt:
         """Return the descriptor of the random states at an address. None: one without states, to ask for sizes."""
-        found = self._dropouts.get((address, rate))
-        if found is None:
-            at = {"address": address or 0, "states_nbytes": 0 if address is None else states_nbytes(handle)}
-            descriptor = DropoutDescriptor(handle, rate, None, **at, seed=0, restore=bool(address))  # keeps the states
-            found = self._dropouts.keep((address, rate), DropoutAt(descriptor))
-        return found
+        with self._lock:  # one address has one lock
+            dropout = self._dropouts.get((address, rate))
+            if dropout is None:
+                at = {"address": address or 0, "states_nbytes": 0 if address is None else states_nbytes(handle)}
+                descriptor = DropoutDescriptor(handle, rate, None, **at, seed=0, restore=bool(address))
+                dropout = self._dropouts.keep((address, rate), DropoutAt(descriptor))  # which keeps the states
+            return dropout
