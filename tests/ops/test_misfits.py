@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, CudnnRNNTanh, RNNSpec, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, ops
 from pycudnnrnn.errors import ArgumentError
 
 L, G = ops.CudnnLSTM(1, 4, 3), ops.CudnnGRU(1, 4, 3)
@@ -59,28 +59,12 @@ HINTS = {
     # what is called; its keywords; the name that is refused; what is said of it
     "an op in torch's words": (lambda k: ops.CudnnLSTM(1, input_size=4, **k), {"hidden_size": 8}, THIS_MANY),
     "directions": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"bidirectional": True}, "direction='bidirectional'"),
-    "a projection": (lambda k: CudnnLSTM(1, 8, **k), {"proj_size": 2}, "it is num_proj of an LSTM here"),
     "a GRU's projection": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"num_proj": 2}, "only an LSTM has a projection"),
-    "no bias": (lambda k: CudnnGRU(1, 8, **k), {"bias": False}, "bias_mode='none'"),
     "a device": (lambda k: ops.CudnnLSTM(1, 8, 4, **k), {"device": "cuda"}, "runs where its arrays are"),
-    "relu": (lambda k: CudnnRNNTanh(1, 8, **k), {"nonlinearity": "relu"}, "CudnnRNNRelu are two classes"),
-    "an op's time major": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"time_major": False}, ABOUT_EACH_CALL),
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),
-    "an op's call": (lambda k: L(X, H, H, PL, **k), {"training": True}, "it is is_training here"),
-    "an op's call in a layer's word": (lambda k: CudnnLSTM(1, 4)(X, **k), {"is_training": True}, "it is training here"),
-    "no bias in Keras": (lambda k: CudnnGRU(1, 8, **k), {"use_bias": False}, "bias_mode='none'"),
     "an activation": (lambda k: ops.CudnnRNNTanh(1, 8, 4, **k), {"activation": "relu"}, "CudnnRNNRelu are two"),
-    "sequences": (lambda k: CudnnGRU(1, 8, **k), {"return_sequences": True}, "the outputs of all steps"),
-    "states that stay": (lambda k: CudnnGRU(1, 8, **k), {"stateful": True}, "the states that a call returns"),
-    "Keras's dropout": (lambda k: CudnnGRU(1, 8, **k), {"recurrent_dropout": 0.1}, "only between layers"),
-    "Keras's GRU": (lambda k: CudnnGRU(1, 8, **k), {"reset_after": True}, "as with True"),
-    "an open forget gate": (lambda k: CudnnLSTM(1, 8, **k), {"unit_forget_bias": True}, "add 1 to the forget gate's"),
-    "a mask": (lambda k: CudnnGRU(1, 4)(X, **k), {"mask": None}, "it is sequence_lengths here"),
-    "layers": (lambda k: ops.CudnnGRU(num_units=8, input_size=4, **k), {"n_layers": 2}, "it is num_layers here"),
-    "initial values": (lambda k: ops.CudnnGRU(1, 8, 4, **k), {"kernel_initializer": "zeros"}, "you write into params"),
     "a layer's backward": (lambda k: CudnnLSTM(1, 4).forward(X).backward(**k), {"d_output": X}, "it is d_outputs"),
-    "an op's backward": (lambda k: L.forward(X, H, H, PL).backward(**k), {"d_outputs": X}, "it is d_output of"),
     "what nobody calls so": (lambda k: CudnnGRU(1, 4)(X, **k), {"speed": 3}, ""),
 }  # fmt: skip
 
@@ -105,21 +89,6 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert taken.startswith(f"taken are ({first.get(what, 'num_layers')}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"
-
-
-def test_wrong_arguments_of_what_is_asked_before_a_call_show_those_that_are_taken():
-    op = ops.CudnnGRU(1, 4, 3)
-    for text, call in {
-        r"CudnnGRU\.memory\(\) missing .*; taken are \(T, B, ": lambda: op.memory(5),
-        "training: it is is_training here; taken are": lambda: op.memory(5, 3, training=True),
-        r"CudnnGRU\.init_params\(\) .*; kernel_initializer: .*write into params": lambda: op.init_params(
-            kernel_initializer="zeros"
-        ),
-        r"CudnnGRU\.prepare\(\) missing .*; taken are \(T, B, ": lambda: op.prepare(5),
-        r"^algorithm_choices\(\) takes .*; it lists .*; taken are \(\*, device=": lambda: ops.algorithm_choices(op),
-    }.items():
-        with pytest.raises(TypeError, match=text):
-            call()
 
 
 def test_a_warning_points_to_the_callers_line():

@@ -4,9 +4,7 @@ import copy
 import dataclasses
 import gc
 import inspect
-import itertools
 import pickle
-import secrets
 import weakref
 
 import numpy as np
@@ -195,6 +193,10 @@ def test_a_canonical_is_its_weights_and_biases(kind):
     out = np.ones_like(expected)
     assert op.canonical_to_params(canonical, out=out) is out
     assert np.array_equal(out, expected)
+    with pytest.raises(ArgumentError, match="Invalid biases: <class 'tuple'>, expecting None with a Canonical"):
+        op.canonical_to_params(canonical, canonical.biases)
+    with pytest.raises(ArgumentTypeError, match="Invalid biases: None, expecting a list of arrays"):
+        op.canonical_to_params(canonical.weights)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +215,6 @@ def test_a_canonical_of_another_model_is_refused_even_if_its_arrays_would_fit(sp
     with pytest.raises(ArgumentError, match=f"Invalid canonical: {text}, as this op"):
         op.canonical_to_params(canonical_of(spec.replace(**theirs)), out=out)
     assert (out == 7).all()
-
-
-def test_a_canonical_comes_without_biases_and_lists_with_them():
-    op = ops.CudnnGRU(1, 3, 4)
-    canonical = canonical_of(op.spec)
-    with pytest.raises(ArgumentError, match="Invalid biases: <class 'tuple'>, expecting None with a Canonical"):
-        op.canonical_to_params(canonical, canonical.biases)
-    with pytest.raises(ArgumentTypeError, match="Invalid biases: None, expecting a list of arrays"):
-        op.canonical_to_params(canonical.weights)
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -252,36 +245,6 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
             op.stream(problem.params, states)
     with pytest.raises(ArgumentError, match="'unidirectional': a backward direction starts at the end of the input"):
         kind(1, 3, 4, direction="bidirectional").stream(problem.params)
-
-
-@pytest.mark.parametrize("start", [None, 0.5], ids=["from zeros", "from a state"])
-def test_a_stream_that_is_reset_begins_again_with_its_initial_state(start):
-    op = ops.CudnnLSTM(1, 3, 2)
-    states = None if start is None else (np.full((1, 2, 3), start, "f"), np.full((1, 2, 3), -start, "f"))
-    stream = op.stream(op.init_params(seed=1), states)
-    x = np.random.default_rng(0).normal(size=(4, 2, 2)).astype("f")
-    first = stream(x)
-    assert not np.array_equal(stream(x), first)
-    stream.reset()
-    assert np.array_equal(stream(x), first)
-    stream.reset()
-    assert np.array_equal(stream(np.concatenate([x] * 2, 1)[:, :2]), first)
-
-
-@pytest.mark.parametrize("order", [*itertools.permutations(["eager", "inference", "training"])], ids="-".join)
-def test_a_reserve_has_the_size_of_its_plan_whichever_calls_came_before(order):
-    op = ops.CudnnGRU(2, 5, 4, seed=secrets.randbits(32))  # a new spec: nothing of it is remembered
-    problem = make_problem(op, 3, 2, None, seed=1)
-    given = [problem.params, problem.x, problem.hx, None, problem.dy.copy(), problem.dhy.copy(), None]
-    for kind in order:
-        if kind == "eager":
-            problem.forward()
-            continue
-        plan = op.prepare(3, 2, is_training=kind == "training")
-        plan.forward(*given, np.empty(plan.reserve_nbytes, np.uint8))
-        for nbytes in (plan.reserve_nbytes - 1, plan.reserve_nbytes + 1) if kind == "training" else ():
-            with pytest.raises(ArgumentError, match="reserve"):
-                plan.forward(*given, np.empty(nbytes, np.uint8))
 
 
 class OtherDevice(NumpyEngine):

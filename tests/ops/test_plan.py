@@ -1,0 +1,130 @@
+"""A plan checks the same arrays once, reads them as they are at each call, and holds params if the caller says so."""
+
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from pycudnnrnn import ops
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
+from pycudnnrnn.errors import ArgumentError
+from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.prepared import Prepared
+from tests.helpers.kinds import ARRAYS
+from tests.helpers.recorded import RecordingEngine
+from tests.helpers.results import assert_same
+
+ON_HOST = types.SimpleNamespace(put=np.copy, get=np.asarray)
+LENGTHS = [3, 1]
+
+
+def problems(dtype="float64", name="CudnnLSTM"):
+    op = getattr(ops, name)(2, 3, 4, dtype=dtype)
+    return [make_problem(op, 3, 2, LENGTHS, seed=seed) for seed in (1, 2)]
+
+
+def prepared(problem):
+    return Prepared(ON_HOST, problem=problem, device=None)
+
+
+def step(buffers):
+    buffers.step()
+    found = buffers.results(ON_HOST)
+    return found | {"dparams": found.pop("d_params")}
+
+
+@pytest.mark.parametrize("name", ["CudnnLSTM", "CudnnGRU"])
+@pytest.mark.parametrize("dtype", ["float64", "float16"])
+def test_the_same_arrays_are_read_and_written_again_as_they_are_then(name, dtype):
+    one, two = problems(dtype, name)
+    buffers = prepared(one)
+    for problem in (one, two, one):
+        for each in ARRAYS:
+            if (array := getattr(buffers, each)) is not None:
+                array[...] = getattr(problem, each)
+        assert_same(step(buffers), problem.results())
+
+
+def test_the_same_arrays_are_bound_once_and_others_are_checked():
+    one, two = problems()
+    with use_engine(engine := RecordingEngine()):
+        buffers = prepared(one)
+    for _ in range(3):
+        expected = step(buffers)
+    assert engine.binds == 3
+    x, hy = buffers.x, buffers.hy
+    buffers.x = x.astype("float32")
+    with pytest.raises(ArgumentError, match="Invalid x dtype: float32, expecting float64"):
+        buffers.forward()
+    buffers.x, buffers.hy = x, buffers.hx
+    with pytest.raises(ArgumentError, match="Invalid hy: memory that hx has, too"):
+        buffers.forward()
+    buffers.hy = hy
+    assert_same(step(buffers), expected)
+    buffers.x = two.x
+    assert not np.array_equal(step(buffers)["y"], expected["y"])
+
+
+def test_a_tensor_is_read_where_its_memory_is_now():
+    one, two = problems()
+    plan = one.op.prepare(3, 2, sequence_lengths=LENGTHS)
+    arrays = [torch.from_numpy(array.copy()) for array in (one.params, one.x, one.hx, one.cx, one.dy, one.hx, one.cx)]
+    params, x, hx, cx, y, *_ = arrays
+    for problem in (one, two):
+        for tensor, array in ((params, problem.params), (x, problem.x), (hx, problem.hx), (cx, problem.cx)):
+            tensor.data = torch.from_numpy(array.copy())
+        plan.forward(*arrays)
+        np.testing.assert_array_equal(y.numpy(), problem.results()["y"])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_held_params_run_as_they_were_until_they_are_held_again_and_others_as_they_are(dtype):
+    one, two = problems(dtype)
+    buffers = prepared(one)
+    expected, params = step(buffers), buffers.params
+    buffers.plan.hold(params)
+    params[:] = two.params
+    held = step(buffers)
+    assert (dtype == "float64") or all(np.array_equal(held[name], expected[name]) for name in held)
+    buffers.params = two.params
+    others = step(buffers)
+    assert not np.array_equal(others["y"], expected["y"])
+    buffers.params = params
+    for again in (params, None):
+        buffers.plan.hold(again)
+        assert_same(step(buffers), others)
+
+
+def test_a_hold_that_fails_holds_nothing(monkeypatch):
+    op = ops.CudnnLSTM(1, 8, 3)
+    params, other = op.init_params(seed=1), op.init_params(seed=2)
+    x, y, expected = np.ones((4, 2, 3), "f4"), np.empty((4, 2, 8), "f4"), np.empty((4, 2, 8), "f4")
+    op.prepare(4, 2).forward(other, x, None, None, expected, None, None)
+    plan = op.prepare(4, 2)
+    plan.hold(params)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cell_of(op.spec, 8)), "held_weights", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            plan.hold(other)
+    plan.forward(other, x, None, None, y, None, None)
+    assert np.array_equal(y, expected)
+
+
+def test_infinite_biases_are_data_for_a_plan_that_holds_them():
+    op = ops.CudnnLSTM(1, 8, 3)
+    params, (first, *_) = op.init_params(seed=1), op.layout().biases
+    params[first.slice], params[op.layout().region(gate="input", kind="bias", side="recurrent").slice] = np.inf, -np.inf
+    with np.errstate(all="raise"):
+        op.prepare(4, 2).hold(params)
+
+
+@pytest.mark.parametrize("name", ["reserve", "dx"])
+def test_memory_that_products_cannot_be_written_to_is_refused(name):
+    buffers = prepared(problems("float32")[0])
+    array = getattr(buffers, name)
+    memory = np.zeros(array.nbytes + 1, np.uint8)[1:]
+    setattr(buffers, name, memory.view(array.dtype).reshape(array.shape))
+    with pytest.raises(ArgumentError, match=f"Invalid {name}: .*memory aligned to 4 bytes"):
+        buffers.step()
