@@ -5,21 +5,17 @@ import collections
 import cupy
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_padded_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from pycudnnrnn import _arrays
-from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.engine import CudnnEngine
-from pycudnnrnn.engines.numpy_engine import NumpyEngine
 from pycudnnrnn.errors import ArgumentError, CaptureError
 from pycudnnrnn.interop import _torch_cudnn, _torch_ops
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
-from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
-from tests.interop.pairs import TOOLS, TORCHS_WARNINGS, Model, make_pair, worst
-from tests.interop.training import OPTIMIZERS, train
+from tests.interop.pairs import TORCHS_WARNINGS
 from tests.stand_in import shim
 from tests.stand_in.torch_on_cpu import STREAM, equal, first_seed, flat_gradient, make, on_numpy, step
 
@@ -128,79 +124,20 @@ def test_a_stream_that_is_captured_refuses(played, monkeypatch):
 
 
 def test_weights_in_one_buffer_are_read_in_place_and_others_from_a_copy(played):
-    """Not in one piece, not aligned, and with the gates of a matrix apart."""
+    """In one piece, in one that is not aligned, and in two."""
     module, x = make()
-    expected = step(module, x)
     weights = {name: weight.detach() for name, weight in module.named_parameters()}
-    shifted = torch.zeros(1 + sum(map(torch.numel, weights.values())), dtype=torch.float64)
     first = min(weight.data_ptr() for weight in weights.values())
-    at = {name: 1 + (weight.data_ptr() - first) // 8 for name, weight in weights.items()}
-    off = {name: shifted[at[name] :][: w.numel()].view(w.shape).copy_(w) for name, w in weights.items()}
-    for others, in_place in (
-        (weights, True),
-        (off, False),
-        (weights | {"bias_hh_l0": weights["bias_hh_l0"].clone()}, False),
-    ):
+    shifted, off = torch.zeros(1 + sum(map(torch.numel, weights.values())), dtype=torch.float64), {}
+    for name, weight in weights.items():
+        at = 1 + (weight.data_ptr() - first) // 8
+        off[name] = shifted[at : at + weight.numel()].view(weight.shape).copy_(weight)
+    apart = weights | {"bias_hh_l0": weights["bias_hh_l0"].clone()}
+    for others, in_place in ((weights, True), (off, False), (apart, False)):
         played.calls.clear()
-        equal(torch.func.functional_call(module, others, (x,))[:1], expected[:1])
-        (params,) = [given[15] for name, given, _ in played.calls if name == "cudnnRNNForward"]
+        torch.func.functional_call(module, others, (x,))
+        (params,) = [arguments[15] for name, arguments, _ in played.calls if name == "cudnnRNNForward"]
         assert (params == first) is in_place
-
-
-@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated")
-@pytest.mark.parametrize("tool", TOOLS)
-def test_a_tool_for_one_weight_works_as_on_the_numpy_engine(played, tool):
-    module, x = make()
-    TOOLS[tool](module.eval())
-    found = step(module, x)
-    equal(found, on_numpy(module, x))
-    assert len(found[-1]) < len(step(make()[0], x)[-1]) or tool != "freeze"
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_fifty_steps_of_an_optimizer_are_those_of_torchs_module(played, optimizer):
-    theirs, mine = make_pair("LSTM", 4, 6, 2, bidirectional=True)
-    x, goal = torch.randn(5, 3, 4, dtype=torch.float64), torch.randn(5, 3, 12, dtype=torch.float64)
-    found = train(mine, optimizer, x, goal)
-    assert len(played.launches) >= 150
-    assert worst(found, train(theirs, optimizer, x, goal))[0] <= 1e-9
-
-
-EXPORTS = {
-    "export": lambda module, x, _: torch.export.export(module, (x,)).module(),
-    "trace": lambda module, x, _: torch.jit.trace(module, x, check_trace=False),
-    "script": lambda module, _, __: torch.jit.script(module),
-    "onnx": lambda module, x, folder: torch.onnx.export(module, (x,), folder / "m.onnx", dynamo=False),
-}
-
-
-@pytest.mark.parametrize("way", EXPORTS)
-def test_an_export_runs_nothing_in_the_library(played, tmp_path, way):
-    theirs, mine = (Model(module).eval() for module in make_pair("GRU", 4, 6, 2, dtype=torch.float32))
-    x = torch.randn(5, 3, 4)
-    played.calls.clear()
-    exported = EXPORTS[way](mine, x, tmp_path)
-    if exported is not None:
-        assert torch.allclose(exported(x), theirs(x), atol=1e-6)
-    assert not [name for name, *_ in played.calls if name in shim.PASSES]
-
-
-def test_hooks_recipes_and_lengths_act_as_on_the_numpy_engine(played):
-    module, x = make()
-    torch.nn.init.zeros_(module.bias_ih_l0)
-    before = step(module, x)[-1]
-    module.weight_hh_l0.register_hook(lambda gradient: 2 * gradient)
-    found = step(module, x)
-    assert not torch.equal(found[-1], before)
-    equal(found, on_numpy(module, x))
-
-    def padded(module, x):
-        module.zero_grad()
-        y, (h, c) = module(x, lengths=[3, 0, 5])
-        (y.square().sum() + h.sum()).backward()
-        return [y.detach(), h.detach(), c.detach(), flat_gradient(module)]
-
-    equal(padded(module, x), on_numpy(module, x, run=padded))
 
 
 def test_a_reserve_that_no_forward_wrote_is_refused(played):
@@ -234,8 +171,6 @@ def test_more_steps_than_one_native_call_takes_are_refused(played, monkeypatch, 
     module(data)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.autograd.function.Function.* should not be instantiated")  # by torch itself
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
 def test_a_compiled_step_is_the_same(played):
     (module, x), lengths = make(dropout=0.5), [5, 2, 4]
     torch.compiler.reset()
@@ -245,30 +180,6 @@ def test_a_compiled_step_is_the_same(played):
     module.compile(backend="aot_eager", fullgraph=True)
     with torch._dynamo.config.patch(allow_rnn=True):
         equal(step(module, x, lengths), expected)
-
-
-class OneDtypePermuted(ShuffledEngine):
-    """The NumPy engine with another layout, and another size of params, in bfloat16."""
-
-    def layout(self, spec):
-        return (super() if spec.dtype == "bfloat16" else NumpyEngine()).layout(spec)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("lengths", [None, [5, 2, 4]], ids=["padded", "packed"])
-def test_autocast_gives_each_weight_to_the_layout_of_its_dtype(played, seed, lengths):
-    """Against a module in that dtype on the plain NumPy engine."""
-    played.engine = OneDtypePermuted(seed)
-    module, x = make(dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        *found, gradient = step(module, x.float(), lengths)
-    with use_engine(NumpyEngine()):
-        other, _ = make(dtype=torch.bfloat16)
-        other.load_state_dict(module.state_dict())
-    *results, expected = on_numpy(other, x.bfloat16(), lengths)
-    equal(found, results)
-    assert gradient.dtype == torch.float32
-    torch.testing.assert_close(gradient, expected.float(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("operator", [_torch_ops.rnn, _torch_ops.rnn_backward], ids=str)
@@ -295,3 +206,31 @@ def test_a_repeated_step_does_nothing_beside_its_passes_and_what_dropout_takes(p
     monkeypatch.undo()
     for k, lengths in enumerate(BATCHES):
         equal(found[k], on_numpy(module, x, lengths, chain=(seed, k)))
+
+
+# --- packed sequences, which go to the library as they are ------------------------------------------------------------
+
+PACKED, UNPACKED = "SEQ_MAJOR_PACKED", "SEQ_MAJOR_UNPACKED"
+
+
+def test_the_library_reads_and_writes_the_sequences_own_memory(played):
+    module, x = make()
+    packed = pack_padded_sequence(x, [5, 4, 2])
+    data = packed.data.requires_grad_()
+    played.calls.clear()
+    y, _ = module(PackedSequence(data, packed.batch_sizes))
+    upstream = torch.randn_like(y.data)
+    y.data.backward(upstream)
+    forward, backward, weights = (arguments for name, arguments, _ in played.calls if name in shim.PASSES)
+    assert (forward[5], forward[7]) == (data.data_ptr(), y.data.data_ptr())
+    assert (backward[4], backward[5], backward[7]) == (y.data.data_ptr(), upstream.data_ptr(), data.grad.data_ptr())
+    assert (weights[5], weights[9]) == (data.data_ptr(), y.data.data_ptr())
+
+
+def test_packed_and_padded_batches_of_one_size_share_nothing(played):
+    module, x = make()
+    batches = [5, 4, 2], None, [5, 3, 1], None
+    for lengths in batches:
+        equal(step(module, x, lengths), on_numpy(module, x, lengths))
+    expected = [(UNPACKED, (5, 5, 5)) if lengths is None else (PACKED, tuple(lengths)) for lengths in batches]
+    assert played.described == [described for described in expected for _ in range(3)]

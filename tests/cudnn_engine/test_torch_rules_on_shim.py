@@ -269,12 +269,6 @@ def test_a_backward_has_the_algorithm_that_wrote_its_reserve_after_many_other_ba
     played.complaints.clear()
 
 
-def test_data_with_the_batch_first_is_transposed_as_torch_does_for_its_algorithms(played):
-    run(ours.LSTM, 16, 8, F32, batch_first=True, T=3)
-    assert algorithms(played) == (SMALL_H, SMALL_H)
-    assert {layout for layout, _ in played.described} == {"SEQ_MAJOR_UNPACKED"}
-
-
 def test_the_algorithms_that_ran_can_be_seen(played, monkeypatch):
     monkeypatch.setattr(_torch_cudnn, "_batches", Recent(4))
     run(ours.LSTM, 160, 8, F32)
