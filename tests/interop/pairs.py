@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import strategies as st
-from torch.nn.utils import prune
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from pycudnnrnn.interop import torch as ours
@@ -41,15 +40,6 @@ KINDS = {
     "relu": ("RNN", {"nonlinearity": "relu"}),
 }
 
-TOOLS = {
-    "weight_norm": lambda module: torch.nn.utils.weight_norm(module, "weight_hh_l0"),
-    "spectral_norm": lambda module: torch.nn.utils.spectral_norm(module, "weight_hh_l0"),
-    "prune": lambda module: prune.l1_unstructured(module, "weight_hh_l0", 0.5),
-    "parametrize": lambda module: torch.nn.utils.parametrizations.weight_norm(module, "weight_hh_l0"),
-    "freeze": lambda module: module.weight_hh_l0.requires_grad_(False),
-}
-"""What torch does to one weight of a module."""
-
 
 def build(library, kind, *sizes, **options):
     """Return the module of a kind, torch's or ours."""
@@ -79,7 +69,7 @@ class Model(torch.nn.Module):
 
 @dataclasses.dataclass
 class Call:
-    """What a module is called with: `form` says how, and `lengths` are those of a packed sequence."""
+    """What a module is called with: `form` says how. "lengths" is a packed sequence to torch's module."""
 
     x: torch.Tensor
     hx: Any
@@ -92,25 +82,30 @@ class Call:
         x = self.x.detach().clone().requires_grad_()
         leaves = [] if self.hx is None else [h.detach().clone().requires_grad_() for h in self.hx]
         data, *states = (torch.stack([a, a], -1)[..., 0] if self.strided else a for a in (x, *leaves))
-        if self.form.startswith("packed"):
+        options = {}
+        if self.form == "lengths" and isinstance(module, (ours.LSTM, ours.GRU, ours.RNN)):
+            options["lengths"] = self.lengths
+        elif self.form not in {"batched", "unbatched"}:
             data = pack_padded_sequence(data, self.lengths, module.batch_first, enforce_sorted=self.form == "packed")
         hx = None if not states else tuple(states) if module.mode == "LSTM" else states[0]
         module.zero_grad()
-        output, final = module(data, hx)
-        found = {}
+        output, final = module(data, hx, **options)
+        results = {}
         if isinstance(output, PackedSequence):
-            assert torch.equal(output.batch_sizes, data.batch_sizes)
-            assert output.sorted_indices is data.sorted_indices
-            assert output.unsorted_indices is data.unsorted_indices
-            found["data"] = output.data
-            output, _ = pad_packed_sequence(output, module.batch_first)
-        found["output"] = output
-        found |= dict(zip(("h", "c"), final if isinstance(final, tuple) else [final], strict=False))
+            if self.form != "lengths":
+                assert torch.equal(output.batch_sizes, data.batch_sizes)
+                assert output.sorted_indices is data.sorted_indices
+                assert output.unsorted_indices is data.unsorted_indices
+                results["data"] = output.data
+            T = self.x.shape[1 if module.batch_first else 0]
+            output, _ = pad_packed_sequence(output, module.batch_first, total_length=T)
+        results["output"] = output
+        results |= dict(zip(("h", "c"), final if isinstance(final, tuple) else [final], strict=False))
         weighting = torch.Generator().manual_seed(1)
-        loss = sum((r * torch.randn(r.shape, generator=weighting, dtype=r.dtype)).sum() for r in found.values())
+        loss = sum((r * torch.randn(r.shape, generator=weighting, dtype=r.dtype)).sum() for r in results.values())
         loss.backward()
-        found |= {"d_x": x.grad} | {f"d_hx{i}": state.grad for i, state in enumerate(leaves)}
-        return found | {f"d_{name}": grad for name, grad in gradients(module).items()}
+        results |= {"d_x": x.grad} | {f"d_hx{i}": state.grad for i, state in enumerate(leaves)}
+        return results | {f"d_{name}": grad for name, grad in gradients(module).items()}
 
 
 def tensors(results):
@@ -146,25 +141,25 @@ def gradients(module):
 def worst(mine, theirs):
     """Return the largest difference of equally named tensors of equal shape and dtype, and where it is."""
     assert list(mine) == list(theirs)
-    found = (0.0, "")
+    largest = (0.0, "")
     for name, tensor in mine.items():
         assert tensor.shape == theirs[name].shape, name
         assert tensor.dtype == theirs[name].dtype, name
         difference = (tensor.detach() - theirs[name].detach()).abs().flatten().tolist()
         assert not any(map(math.isnan, difference)), name
-        found = max(found, (max(difference, default=0.0), name))
-    return found
+        largest = max(largest, (max(difference, default=0.0), name))
+    return largest
 
 
 @st.composite
-def calls(draw, *, kinds=tuple(KINDS)):
+def calls(draw):
     """Draw a pair and a call of it."""
-    kind = draw(st.sampled_from(list(kinds)))
+    kind = draw(st.sampled_from(list(KINDS)))
     I, U = draw(st.integers(1, 5)), draw(st.integers(3, 6))
     options = {name: draw(st.booleans()) for name in ("bias", "batch_first", "bidirectional")}
     layers, seed = draw(st.integers(1, 3)), draw(st.integers(0, 2**31))
     pair = make_pair(kind, I, U, layers, seed=seed, **options)
-    form = draw(st.sampled_from(["batched", "unbatched", "packed", "packed unsorted"]))
+    form = draw(st.sampled_from(["batched", "unbatched", "packed", "packed unsorted", "lengths"]))
     call = make_call(pair[0], draw(st.integers(1, 6)), draw(st.integers(1, 4)), form, draw(st.booleans()))
     return pair, dataclasses.replace(call, strided=draw(st.booleans()))
 

@@ -78,13 +78,6 @@ def test_an_operator_by_itself_has_no_gradient_and_says_so():
         y.sum().backward()
 
 
-def test_without_torchs_switch_a_compiled_model_runs_the_rnn_outside_of_its_graphs():
-    theirs, mine = (Model(module) for module in make_pair("GRU", 3, 5))
-    x = torch.randn(4, 2, 3, dtype=torch.float64)
-    with torch._dynamo.config.patch(allow_rnn=False):
-        assert torch.allclose(torch.compile(mine, backend="aot_eager")(x), theirs(x))
-
-
 # --- exports ----------------------------------------------------------------------------------------------------------
 
 
