@@ -122,12 +122,31 @@ def test_large_arrays_do_not_lock_the_callback():
         gradient(params).block_until_ready()
 
 
+def test_results_have_a_dtype_of_their_own_whatever_the_type_of_the_arguments_is_like():
+    weak = jax.lax.full_like(jnp.full(X.shape, 1.0), 0.5)
+    assert weak.weak_type
+    for result in (
+        *jax.jit(lambda x: rnn(P, x, spec=SPEC))(weak),
+        jax.grad(lambda x: rnn(P, x, spec=SPEC)[0].sum())(weak),
+    ):
+        assert (result.dtype, result.weak_type) == (np.float64, False)
+
+
+def test_without_jit_everything_is_as_with_it():
+    problem = problem_of(dtype="float32", dropout=0.5)
+    gradient = jax.value_and_grad(loss_of(problem, dropout_position=3), argnums=(0, 1, 2, 3))
+    compiled = jax.jit(gradient)(*arguments_of(problem))
+    with jax.disable_jit():
+        interpreted = gradient(*arguments_of(problem))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-4), interpreted, compiled)
+
+
 # --- what is refused, while it is traced ------------------------------------------------------------------------------
 
 PROBLEM = make_problem(ops.CudnnLSTM(2, 6, 4, direction="bidirectional", dtype="float64"), 5, 3, None, seed=7)
 SPEC, X, H, C, P = PROBLEM.spec, PROBLEM.x, PROBLEM.hx, PROBLEM.cx, PROBLEM.params
 GRU = ops.CudnnGRU(2, 6, 4, direction="bidirectional", dtype="float64")
-DROPPING = SPEC.replace(dropout=0.5)
+DROPPING, KEY = SPEC.replace(dropout=0.5), jax.random.key(7)
 
 REFUSED = {
     "dtype": ((P, X.astype("f4")), {}, "Invalid input_data dtype: float32, expecting float64"),
@@ -140,6 +159,16 @@ REFUSED = {
     "platform": ((P, X), {"platform": "gpu"}, "Invalid platform: 'gpu', expecting one of 'cpu', 'cuda', 'host', or No"),
     "no position": ((P, X), {"spec": DROPPING}, "Invalid dropout_position: None, expecting an integer that differs"),
     "position": ((P, X), {"spec": DROPPING, "dropout_position": 0.5}, "Invalid dropout_position: 0.5"),
+    "key as position": (
+        (P, X),
+        {"spec": DROPPING, "dropout_position": KEY},
+        "Invalid dropout_position: key<fry> of shape",
+    ),
+    "key as states": (
+        (P, X),
+        {"spec": DROPPING, "dropout_states": KEY},
+        "Invalid dropout_states: key<fry> of shape ()",
+    ),
     "negative position": ((P, X), {"dropout_position": -1}, "Invalid dropout_position: -1, expecting an integer"),
 }
 
@@ -152,6 +181,11 @@ def test_a_bad_call_is_refused_when_it_is_traced(case):
         rnn(*arguments, **keywords)
     with pytest.raises(ArgumentError, match=re.escape(text)):
         jax.eval_shape(lambda *a: rnn(*a, **keywords), *arguments)
+
+
+def test_a_word_of_another_framework_is_answered_with_what_it_is_here():
+    with pytest.raises(TypeError, match=r"rnn\(\) got .*'batch_first'; batch_first: it is time_major=False here"):
+        rnn(P, X, spec=SPEC, batch_first=True)
 
 
 def test_a_negative_position_that_is_traced_is_named_when_it_is_met():

@@ -17,22 +17,24 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 def test_dropout_is_a_function_of_the_seed_and_the_position():
     problem = problem_of(dropout=0.5, seed=11, lengths=None)
-    arguments = arguments_of(problem)
-    loss = jax.jit(lambda position, *a: loss_of(problem, dropout_position=position)(*a))
-    gradient = jax.jit(jax.grad(loss, argnums=1))
+    params, x, *states = arguments_of(problem)
+
+    @jax.jit
+    def both(position, x):
+        return jax.value_and_grad(loss_of(problem, dropout_position=position), argnums=0)(params, x, *states)
+
     for position in (3, 0, 3):
         problem.op.set_dropout_state(DropoutState("numpy", 11, position))
-        _, expected = expected_of(problem)
-        assert np.array_equal(gradient(position, *arguments), expected[0])
-    mapped = jax.vmap(lambda k: loss(k, *arguments))(jnp.arange(3))
-    assert np.array_equal(mapped, [loss(k, *arguments) for k in range(3)])
-    assert len({float(v) for v in mapped}) == 3
-    params, x, *states = arguments
-    data = jnp.stack([x, 2 * x])
-    found = jax.vmap(lambda x: loss(3, params, x, *states))(data)
-    assert np.array_equal(found, [loss(3, params, x, *states) for x in data]), "each has the masks of a call of its own"
+        assert np.array_equal(both(position, x)[1], expected_of(problem)[1][0])
     assert problem.op.dropout_state().position == 4, "a call leaves the op as it was"
-    evaluated = rnn(*arguments, spec=problem.spec, is_training=False)
+    for axes, arguments in (((0, None), (jnp.arange(3), x)), ((None, 0), (3, jnp.stack([x, 2 * x, -x])))):
+        mapped = jax.vmap(lambda *a: both(*a)[0], axes)(*arguments)
+        each = [
+            both(*(a if axis is None else a[k] for a, axis in zip(arguments, axes, strict=True)))[0] for k in range(3)
+        ]
+        assert np.array_equal(mapped, each), "each has the masks of a call of its own"
+        assert len(set(map(float, mapped))) == 3
+    evaluated = rnn(params, x, *states, spec=problem.spec, is_training=False)
     equal(evaluated, problem.op(problem.x, problem.hx, problem.cx, problem.params, False))
 
 
@@ -40,47 +42,32 @@ def test_dropout_is_a_function_of_the_seed_and_the_position():
 
 
 @pytest.mark.parametrize(("platform", "x64", "seed"), [(None, True, 3), (None, False, None), ("host", False, 3)])
-def test_states_give_the_masks_of_an_ops_forwards_one_after_the_other(platform, x64, seed):
+@pytest.mark.parametrize("way", [lambda f: f, jax.checkpoint], ids=["plain", "checkpoint"])
+def test_states_give_the_masks_and_gradients_of_an_ops_forwards_one_after_the_other(platform, x64, seed, way):
     problem = problem_of(dtype="float32", dropout=0.5, seed=2**63 - 5)
     with jax.enable_x64(x64):
-        arguments, states = arguments_of(problem), dropout_states(problem.op, seed, platform=platform)
+        params, *others = arguments_of(problem)
 
-        def step(states, _):
-            output, _, _, states = rnn(
-                *arguments, spec=problem.op, sequence_lengths=problem.lengths, dropout_states=states, platform=platform
-            )
-            return states, output
+        def loss(params, states):
+            options = {"spec": problem.op, "sequence_lengths": problem.lengths, "platform": platform}
+            *results, advanced = rnn(params, *others, dropout_states=states, **options)
+            return sum((d * a).sum() for d, a in zip(problem.upstream(), results, strict=True)), (advanced, results[0])
 
-        found = []
+        def step(states, _=None):
+            gradient, (states, output) = jax.grad(way(loss), has_aux=True)(params, states)
+            return states, (output, gradient)
+
+        states = dropout_states(problem.op, seed, platform=platform)
+        jax.tree.map(np.testing.assert_array_equal, step(states), step(states))
         last, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(states)
         for _ in range(3):
-            states, output = step(states, None)
-            found.append(output)
-    problem.op.set_dropout_state(DropoutState("numpy", problem.spec.seed if seed is None else seed, 0))
-    expected = [problem.forward().output for _ in range(3)]
-    assert np.array_equal(found, expected)
-    assert np.array_equal(looped, expected)
+            states, _ = step(states)
     assert np.array_equal(last, states)
-
-
-@pytest.mark.parametrize("way", [lambda f: f, jax.jit, jax.checkpoint], ids=["eager", "jit", "checkpoint"])
-def test_gradients_with_states_are_the_ops_and_the_moved_states_come_beside_them(way):
-    problem = problem_of(dropout=0.5, seed=11, lengths=None)
-    problem.op.set_dropout_state(DropoutState("numpy", 11, 0))
-    _, wanted = expected_of(problem)
-
-    def loss(states, *arguments):
-        *results, moved = rnn(*arguments, spec=problem.spec, dropout_states=states)
-        return sum((d * a).sum() for d, a in zip(problem.upstream(), results, strict=True)), moved
-
-    states = dropout_states(problem.spec)
-    gradient = jax.grad(way(loss), argnums=(1, 2, 3, 4), has_aux=True)
-    found, moved = gradient(states, *arguments_of(problem))
-    equal(found, wanted)
-    again, _ = gradient(states, *arguments_of(problem))
-    equal(again, wanted)
-    following, _ = gradient(moved, *arguments_of(problem))
-    assert not np.array_equal(following[0], wanted[0])
+    problem.op.set_dropout_state(DropoutState("numpy", problem.spec.seed if seed is None else seed, 0))
+    for output, gradient in zip(*looped, strict=True):
+        results, gradients = expected_of(problem)
+        assert np.array_equal(output, results[0])
+        assert np.array_equal(gradient, gradients[0])
 
 
 def test_each_element_of_a_vmap_moves_its_own_states_on():

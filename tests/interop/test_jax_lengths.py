@@ -2,17 +2,14 @@
 
 import dataclasses
 import re
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from jax.sharding import Mesh, PartitionSpec
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from pycudnnrnn import convert, ops
+from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.goldens import KINDS
@@ -53,27 +50,6 @@ def test_results_and_gradients_are_those_of_the_same_lengths_known_while_tracing
     assert traced._cache_size() == 1
 
 
-def test_they_are_torchs_packed_sequences():
-    problem = problem_of("float64", None, ops.CudnnLSTM)
-    spec = problem.spec
-    module = torch.nn.LSTM(spec.input_size, spec.num_units, spec.num_layers, bidirectional=spec.num_dirs == 2)
-    module = module.double()
-    canonical = convert.Canonical(spec, *problem.op.params_to_canonical(problem.params))
-    module.load_state_dict({k: torch.as_tensor(v) for k, v in convert.pytorch.from_canonical(canonical).items()})
-    traced = jax.jit(both_of(problem))
-    for lengths in LENGTHS[1:3]:
-        x, h, c = (torch.tensor(a, requires_grad=True) for a in (problem.x, problem.hx, problem.cx))
-        packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
-        y, states = module(packed, (h, c))
-        y, _ = pad_packed_sequence(y, total_length=len(x))
-        results = [y, *states]
-        gradients = torch.autograd.grad(results, [x, h, c], [*map(torch.as_tensor, upstream_of(problem))])
-        found = traced(jnp.array(lengths, "int32"), *arguments_of(problem))
-        del found[3]  # of params
-        for ours, theirs in zip(found, [*results, *gradients], strict=True):
-            np.testing.assert_allclose(ours, theirs.detach(), rtol=0, atol=1e-12)
-
-
 def test_padding_may_have_any_numbers():
     problem = problem_of("float64", None, ops.CudnnGRU)
     params, x, h = arguments_of(problem)
@@ -83,48 +59,24 @@ def test_padding_may_have_any_numbers():
     equal(both(lengths, params, padded, h), both(lengths, params, x, h))
 
 
-@pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("axes", [(None, 0), (0, 0), (0, None)], ids=str)
-def test_vmap_is_one_wide_call_forward_and_backward(engine_calls, jit, axes):
+def test_vmap_is_one_wide_call_forward_and_backward(engine_calls, axes):
     problem = problem_of("float64", None, ops.CudnnLSTM)
-    params, x, h, c = arguments_of(problem)
-    many = jnp.stack([x, 2 * x, -x])
-    lengths = jnp.array([[5, 2, 0], [1, 1, 3], [5, 5, 5]], "int32")
+    params, x, *states = arguments_of(problem)
+    several = jnp.array([[5, 2, 0], [1, 1, 3]], "int32"), jnp.stack([x, -x])
+    chosen = [array[0] if axis is None else array for array, axis in zip(several, axes, strict=True)]
 
     def loss(params, lengths, x):
-        results = rnn(params, x, h, c, spec=problem.spec, sequence_lengths=lengths)
+        results = rnn(params, x, *states, spec=problem.spec, sequence_lengths=lengths)
         return sum((result**2).sum() for result in results)
 
-    chosen = [lengths[0] if axes[0] is None else lengths, x if axes[1] is None else many]
-
-    def total(params):
-        return jax.vmap(lambda n, x: loss(params, n, x), axes)(*chosen).sum()
-
-    rows = range(3)
-    each = [(lengths[0 if axes[0] is None else k], many[0 if axes[1] is None else k]) for k in rows]
-    expected = sum(jax.grad(loss)(params, n, x) for n, x in each)
-    jax.block_until_ready(expected)
-    engine_calls.clear()
-    found = jax.block_until_ready((jax.jit(jax.grad(total)) if jit else jax.grad(total))(params))
-    assert [(name, config.schedule.B) for name, config, _ in engine_calls] == [
-        ("forward", 9), ("backward_data", 9), ("backward_weights", 9)
-    ]  # fmt: skip
+    gradient = jax.grad(lambda p: jax.vmap(lambda *one: loss(p, *one), axes)(*chosen).sum())
+    found = jax.block_until_ready(gradient(params))
+    passes = ("forward", "backward_data", "backward_weights")
+    assert [(name, config.schedule.B) for name, config, _ in engine_calls] == [(name, 6) for name in passes]
+    each = [[a if axis is None else a[k] for a, axis in zip(chosen, axes, strict=True)] for k in range(2)]
+    expected = sum(jax.grad(loss)(params, *one) for one in each)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
-
-
-def test_scan_checkpoint_and_gradients_of_each_element_take_them():
-    problem = problem_of("float64", None, ops.CudnnLSTM)
-    lengths = jnp.array(LENGTHS, "int32")
-    both = both_of(problem)
-    each = [both(tuple(map(int, row)), *arguments_of(problem)) for row in lengths]
-    ways = {
-        "scan": jax.jit(lambda: jax.lax.scan(lambda _, n: (None, both(n, *arguments_of(problem))), None, lengths)[1]),
-        "vmap": lambda: jax.vmap(lambda n: both(n, *arguments_of(problem)))(lengths),
-        "checkpoint": lambda: jax.lax.map(jax.checkpoint(lambda n: both(n, *arguments_of(problem))), lengths),
-    }
-    for way in ways.values():
-        for ours, theirs in zip(way(), zip(*each, strict=True), strict=True):
-            np.testing.assert_allclose(ours, jnp.stack(theirs), rtol=0, atol=1e-12)
 
 
 def test_each_device_of_a_mesh_may_have_its_own():
@@ -137,13 +89,12 @@ def test_each_device_of_a_mesh_may_have_its_own():
         return sum((array**2).sum() for array in rnn(params, x, spec=problem.spec, sequence_lengths=lengths))
 
     specs = (PartitionSpec(), PartitionSpec(None, "data"), PartitionSpec("data"))
-
-    @partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=specs[:2])
-    def divided(*arguments):
-        return jax.grad(lambda *a: jax.lax.psum(loss(*a), "data"), argnums=(0, 1))(*arguments)
-
-    found, expected = divided(params, x, lengths), jax.grad(loss, argnums=(0, 1))(params, x, lengths)
-    for ours, theirs in zip(found, expected, strict=True):
+    divided = jax.shard_map(
+        jax.grad(lambda *a: jax.lax.psum(loss(*a), "data"), argnums=(0, 1)),
+        mesh=mesh, in_specs=specs, out_specs=specs[:2],
+    )  # fmt: skip
+    gradients = [way(params, x, lengths) for way in (divided, jax.grad(loss, argnums=(0, 1)))]
+    for ours, theirs in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
