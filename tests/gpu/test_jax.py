@@ -50,29 +50,24 @@ def close(found, expected, tolerance=1e-9):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("kind", [ops.CudnnLSTM, ops.CudnnGRU])
-@pytest.mark.parametrize("lengths", [None, [7, 0, 3]], ids=["equal", "ragged"])
-def test_values_and_gradients_are_the_numpy_engines(jax, kind, jitted, lengths):
-    problem = problem_of(kind, lengths)
+@pytest.mark.parametrize("lengths", ["equal", "ragged", "traced"])
+def test_values_and_gradients_are_the_numpy_engines(jax, kind, lengths):
+    """With lengths that are known while tracing, and with an array that only the device knows."""
+    problem = problem_of(kind, None if lengths == "equal" else [7, 0, 3])
     expected = problem.forward()
     gradients = expected.backward(problem.dy)
-    function = jax.value_and_grad(loss_of(problem), argnums=(0, 1), has_aux=True)
-    function = jax.jit(function) if jitted else function
-    (_, output), (d_params, d_x) = function(*inputs_of(jax, problem))
+
+    def run(given, *inputs):
+        loss = loss_of(problem, **{"sequence_lengths": given} if lengths == "traced" else {})
+        return jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(*inputs)
+
+    run = run if lengths == "equal" else jax.jit(run)
+    (_, output), (d_params, d_x) = run(jax.numpy.array([7, 0, 3], "int32"), *inputs_of(jax, problem))
     assert output.devices() == {jax.devices()[0]}
     close(output, expected.output)
     close(problem.op.move_params(d_params, "cpu"), gradients.params)
     close(d_x, gradients.input)
-
-
-def test_lengths_may_be_an_array_that_only_the_device_knows(jax):
-    problem = problem_of(lengths=[7, 0, 3])
-    traced = jax.jit(jax.grad(lambda n, *a: loss_of(problem, sequence_lengths=n)(*a)[0], argnums=(1, 2)))
-    expected = problem.forward().backward(problem.dy)
-    d_params, d_x = traced(jax.numpy.array([7, 0, 3], "int32"), *inputs_of(jax, problem))
-    close(problem.op.move_params(d_params, "cpu"), expected.params)
-    close(d_x, expected.input)
 
 
 @pytest.mark.parametrize("way", ["scan", "vmap", "vmap of grad", "grad of vmap", "checkpoint"])
@@ -149,37 +144,28 @@ def test_every_dtype_goes_through(jax, dtype):
     close(output.astype("float64"), expected.astype("float64"), 2e-2)
 
 
-def test_dropout_is_a_function_of_the_seed_and_the_position(jax):
-    problem = problem_of(dropout=0.5)
-    inputs = inputs_of(jax, problem)
-    found = [np.asarray(jax.jit(loss_of(problem, dropout_position=k))(*inputs)[1]) for k in (1, 2, 1)]
-    assert np.array_equal(found[0], found[2])
-    assert not np.array_equal(found[0], found[1])
-
-
-def test_dropout_states_in_a_loop_are_those_of_call_after_call(jax):
+def test_dropout_follows_from_the_position_or_from_states_that_a_loop_carries(jax):
     from pycudnnrnn.interop.jax import dropout_states, rnn
 
     problem = problem_of(dropout=0.5)
-    inputs, start = inputs_of(jax, problem), dropout_states(problem.op)
+    inputs = inputs_of(jax, problem)
+    first, second, again = (np.asarray(loss_of(problem, dropout_position=k)(*inputs)[1]) for k in (1, 2, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, second)
 
-    def step(states, _):
-        output, _, _, moved = rnn(*inputs, spec=problem.op, dropout_states=states)
-        return moved, output
+    def step(states, _=None):
+        output, _, _, states = rnn(*inputs, spec=problem.op, dropout_states=states)
+        return states, output
 
-    _, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(start)
-    states, each = start, []
-    for _ in range(3):
-        states, output = jax.block_until_ready(step(states, None))
-        each.append(np.asarray(output))
-    assert np.array_equal(looped, each)
-    assert not np.array_equal(each[0], each[1])
-    problem.op.set_dropout_state(DropoutState("cudnn", problem.spec.seed))
+    states = dropout_states(problem.op)
+    _, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(states)
     import cupy
 
+    problem.op.set_dropout_state(DropoutState("cudnn", problem.spec.seed))
     params = problem.op.move_params(problem.params, "cuda")
-    output = problem.op(*map(cupy.asarray, (problem.x, problem.hx, problem.cx)), params)[0]
-    assert np.array_equal(output.get(), each[0])
+    for output in looped:
+        expected = problem.op(*map(cupy.asarray, (problem.x, problem.hx, problem.cx)), params)[0]
+        assert np.array_equal(expected.get(), output)
 
 
 def test_a_trace_for_the_cpu_that_runs_on_the_gpu_says_so(jax):

@@ -23,15 +23,6 @@ def _on_a_gpu(cuda):
         pytest.skip("torch has no CUDA device")
 
 
-def largest_share(found, expected):
-    """The largest difference of equally named tensors, as a share of the largest number of each, if that is above 1."""
-    assert found.keys() == expected.keys()
-    return max(
-        largest(found[name].double().cpu(), wanted.double().cpu()) / max(1.0, float(wanted.abs().max()))
-        for name, wanted in expected.items()
-    )
-
-
 def step(module, device, dtype, *, packed):
     """Every result and gradient of a training step, on the host in float64."""
     x = torch.randn(12, 5, 17, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device, dtype)
@@ -39,8 +30,8 @@ def step(module, device, dtype, *, packed):
     data = pack_padded_sequence(x, [3, 12, 1, 12, 7], enforce_sorted=False) if packed else x
     results = tensors(module.to(device, dtype)(data))
     sum(result.square().sum() for result in results).backward()
-    found = dict(zip(("y", "h", "c"), results, strict=False)) | {"dx": x.grad} | gradients(module)
-    return {name: tensor.detach().double().cpu() for name, tensor in found.items()}
+    every = dict(zip(("y", "h", "c"), results, strict=False)) | {"dx": x.grad} | gradients(module)
+    return {name: tensor.detach().double().cpu() for name, tensor in every.items()}
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -48,21 +39,34 @@ def step(module, device, dtype, *, packed):
 def test_results_and_gradients_are_those_of_torchs_own_module_on_the_cpu(answer, kind, packed):
     """In float32 without TF32 ours are as near as `numbers.worst` has it; torch's on the device are recorded beside."""
     theirs, ours = make_pair(kind, 17, 24, 2, bidirectional=True)
-    expected = step(theirs, "cpu", torch.float64, packed=packed)
+    expected, errors = step(theirs, "cpu", torch.float64, packed=packed), {}
     assert worst(step(ours, "cuda", torch.float64, packed=packed), expected)[0] <= 1e-9
-    errors = {}
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for name, module in zip(("torch", "ours"), make_pair(kind, 17, 24, 2, bidirectional=True), strict=True):
-            found = step(module, "cuda", torch.float32, packed=packed)
-            errors[name] = largest_share(found, expected)
+            rounded = step(module, "cuda", torch.float32, packed=packed)
+            errors[name] = max(largest(rounded[n], e) / max(1.0, float(e.abs().max())) for n, e in expected.items())
     answer(f"torch {kind}, {'packed' if packed else 'padded'}: largest errors in float32", errors)
     assert errors["ours"] <= ALLOWED["float32"] * EPS["float32"] * (12 * 24 * 2) ** 0.5
 
 
-def test_work_goes_to_torchs_current_stream():
-    _, mine = make_pair("LSTM", 64, 128, 2)
-    mine.cuda()
-    x = torch.randn(50, 16, 64, dtype=torch.float64, device="cuda")
+@pytest.fixture
+def dropping():
+    """A module with dropout on the device, and an input."""
+    _, mine = make_pair("LSTM", 64, 128, 2, dropout=0.5)
+    return mine.cuda(), torch.randn(50, 16, 64, dtype=torch.float64, device="cuda", requires_grad=True)
+
+
+def test_a_module_goes_to_the_device_and_back_bit_for_bit_and_its_weights_fit_torchs(dropping):
+    mine, x = dropping
+    theirs = torch.nn.LSTM(64, 128, 2, dtype=torch.float64, device="cuda")
+    theirs.load_state_dict(mine.state_dict())
+    assert torch.allclose(theirs(x)[0], mine.eval()(x)[0])
+    before = {name: weight.cpu() for name, weight in mine.state_dict().items()}
+    assert all(torch.equal(weight, before[name]) for name, weight in copy.deepcopy(mine).cpu().state_dict().items())
+
+
+def test_work_goes_to_torchs_current_stream(dropping):
+    mine, x = dropping[0].eval(), dropping[1]
     expected = mine(x)[0].detach()
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
@@ -75,53 +79,24 @@ def test_work_goes_to_torchs_current_stream():
     assert torch.allclose(y, expected)
 
 
-def test_a_module_goes_to_the_device_and_back_bit_for_bit():
-    _, mine = make_pair("LSTM", 3, 6, 2, bidirectional=True)
-    before = {name: weight.clone() for name, weight in mine.state_dict().items()}
-    mine.cuda()
-    assert all(torch.equal(weight.cpu(), before[name]) for name, weight in mine.state_dict().items())
-    twin = copy.deepcopy(mine).cpu()
-    assert all(torch.equal(weight, before[name]) for name, weight in twin.state_dict().items())
-    theirs = torch.nn.LSTM(3, 6, 2, bidirectional=True, dtype=torch.float64).cuda()
-    theirs.load_state_dict(mine.state_dict())
-    x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
-    assert torch.allclose(theirs(x)[0], mine(x)[0])
-
-
-def test_a_seed_draws_on_the_device_what_it_draws_in_torch():
-    from pycudnnrnn.interop import torch as ours
-
-    found = []
-    for library in (torch.nn, ours):
-        torch.manual_seed(5)
-        found.append(library.GRU(3, 6, 2, device="cuda").state_dict())
-    assert all(torch.equal(found[1][name], weight) for name, weight in found[0].items())
-
-
-def test_evaluation_gives_gradients_and_dropout_comes_again():
+def test_gradients_are_those_of_the_masks_and_of_evaluation():
     _, mine = make_pair("LSTM", 3, 6, 2, dropout=0.5)
-    mine.cuda()
     x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda", requires_grad=True)
-    mine.eval()(x)[0].sum().backward()
-    assert x.grad.abs().sum() > 0
-    mine.train()
 
     def loss(z):
         torch.manual_seed(7)
         return mine(z)[0].square().sum()
 
-    assert torch.autograd.gradcheck(loss, x)
+    for module in (mine.cuda(), mine.eval()):
+        assert torch.autograd.gradcheck(loss, x), module
 
 
-def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
+def test_masks_come_again_with_the_seed_and_in_a_checkpoint(dropping):
     """Over more forwards than are kept; what torch itself drops after the RNN comes again with it."""
-    _, mine = make_pair("LSTM", 3, 6, 2, dropout=0.5)
-    drops = torch.nn.Dropout(0.5)
-    mine.cuda()
-    x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda", requires_grad=True)
+    mine, x = dropping
 
     def run(z):
-        return drops(mine(z)[0])
+        return torch.nn.functional.dropout(mine(z)[0])
 
     def steps(through):
         torch.manual_seed(7)
@@ -130,27 +105,8 @@ def test_masks_come_again_with_the_seed_and_in_a_checkpoint():
     expected = steps(run)
     assert not torch.equal(expected[0][0], expected[1][0])
     for through in (run, functools.partial(checkpoint, run, use_reentrant=False)):
-        for found, wanted in zip(steps(through), expected, strict=True):
-            assert all(map(torch.equal, found, wanted))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_runs_in_its_half_precision(dtype, answer):
-    """The numbers are compared with torch's own module. That is known to give float16 in bfloat16's place."""
-    pair, found = make_pair("GRU", 8, 16, 2, dtype=torch.float32), {}
-    x = torch.randn(5, 4, 8, device="cuda")
-    for name, module in zip(("torch", "ours"), pair, strict=True):
-        module.cuda()
-        with torch.autocast("cuda", dtype):
-            y, _ = module(x)
-        y.float().square().sum().backward()
-        answer(f"autocast {dtype}: dtype of {name}", y.dtype)
-        assert name == "torch" or y.dtype == dtype
-        assert all(gradient.dtype == torch.float32 for gradient in gradients(module).values())
-        found[name] = {"y": y.detach()} | gradients(module)
-    difference = largest_share(found["ours"], found["torch"])
-    answer(f"autocast {dtype}: largest difference from torch's module", difference)
-    assert difference <= (2e-2 if dtype == torch.float16 else 1e-1)
+        for gradients_of_step, first in zip(steps(through), expected, strict=True):
+            assert all(map(torch.equal, gradients_of_step, first))
 
 
 @LENGTHS
@@ -158,63 +114,45 @@ def test_prepared_calls_run_in_a_graph_that_torch_captures(lengths):
     assert wrong_in_a_callers_graph(OnTorch, captured_by_torch, lengths) == []
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "width", "units", "dtype", "within"),
+    ("kind", "width", "units", "dtype", "autocast", "within"),
     [
-        ("LSTM", 40, 96, torch.float32, 1e-4),  # small H
-        ("GRU", 40, 160, torch.float32, 1e-4),  # small H forward, the standard algorithm backward
-        ("LSTM", 256, 256, torch.float16, 2e-2),  # static
-        ("tanh", 128, 384, torch.float16, 2e-2),  # small H forward, static backward
-        ("tanh", 40, 96, torch.bfloat16, 1e-1),
+        ("LSTM", 40, 96, torch.float32, None, 1e-4),  # small H
+        ("GRU", 40, 160, torch.float32, None, 1e-4),  # small H forward, the standard algorithm backward
+        ("LSTM", 256, 256, torch.float16, None, 2e-2),  # static
+        ("tanh", 128, 384, torch.float16, None, 2e-2),  # small H forward, static backward
+        ("tanh", 40, 96, torch.bfloat16, None, 1e-1),
+        ("GRU", 40, 96, torch.float32, torch.float16, 2e-2),
+        ("GRU", 40, 96, torch.float32, torch.bfloat16, 1e-1),
     ],
 )
 def test_by_torchs_algorithms_results_and_gradients_are_torchs(
-    monkeypatch, kind, width, units, dtype, within, batch_first
+    monkeypatch, answer, kind, width, units, dtype, autocast, within
 ):
+    """Batch first, and under autocast. Torch's own module is known to give float16 in bfloat16's place there."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    x = torch.randn(16, 16, width, device="cuda", dtype=dtype)
-    found = []
-    for module in make_pair(kind, width, units, dtype=dtype, batch_first=batch_first):
+    x, results = torch.randn(16, 16, width, device="cuda", dtype=dtype), []
+    for name, module in zip(
+        ("torch", "ours"), make_pair(kind, width, units, dtype=dtype, batch_first=True), strict=True
+    ):
         leaf = x.detach().requires_grad_()
-        y, _ = module.cuda()(leaf)
+        with torch.autocast("cuda", autocast or torch.float16, enabled=autocast is not None):
+            y, _ = module.cuda()(leaf)
+        answer(f"{kind} {dtype} autocast {autocast}: dtype of {name}", y.dtype)
+        assert name == "torch" or y.dtype == (autocast or dtype)
         y.float().square().sum().backward()
-        found.append({"y": y.detach(), "dx": leaf.grad} | gradients(module))
-    for name, expected in found[0].items():
-        assert largest(found[1][name].double().cpu(), expected.double().cpu()) <= within * float(expected.abs().max())
+        results.append({"y": y.detach(), "dx": leaf.grad} | gradients(module))
+    for name, expected in results[0].items():
+        error = largest(results[1][name].double().cpu(), expected.double().cpu())
+        assert error <= within * float(expected.abs().max()), name
 
 
-def test_a_compiler_that_makes_cuda_graphs_leaves_the_operators_out_of_them():
-    _, mine = make_pair("LSTM", 3, 6, 2)
-    mine.cuda()
+def test_a_compiler_that_makes_cuda_graphs_leaves_the_operators_out_of_them(dropping):
+    mine, x = dropping[0].eval(), dropping[1]
     compiled = one_graph(torch.compile(mine, mode="reduce-overhead"))
-    for _ in range(4):  # one to warm up, one to capture, two to replay
-        x = torch.randn(5, 2, 3, dtype=torch.float64, device="cuda")
-        found = []
-        for module in (compiled, mine):
-            mine.zero_grad()
-            y, _ = module(x)
-            y.square().sum().backward()
-            found.append((y.detach().clone(), *(gradient.clone() for gradient in gradients(mine).values())))
-        for ours, expected in zip(*found, strict=True):
+    for scale in range(1, 5):  # one to warm up, one to capture, two to replay
+        steps = [
+            torch.autograd.grad(run(scale * x)[0].square().sum(), [x, *mine.parameters()]) for run in (compiled, mine)
+        ]
+        for ours, expected in zip(*steps, strict=True):
             assert torch.allclose(ours, expected)
-
-
-def test_streams_at_once_drop_by_their_own_seeds():
-    _, mine = make_pair("LSTM", 64, 128, 2, dropout=0.5)
-    mine.cuda()
-    x = torch.randn(50, 16, 64, dtype=torch.float64, device="cuda")
-
-    def run(seed):
-        torch.manual_seed(seed)
-        return mine(x)[0].detach()
-
-    expected = [run(seed) for seed in range(4)]
-    torch.cuda.synchronize()
-    streams = [torch.cuda.Stream() for _ in range(2)]
-    found = []
-    for seed in range(4):
-        with torch.cuda.stream(streams[seed % 2]):
-            found.append(run(seed))
-    torch.cuda.synchronize()
-    assert all(map(torch.equal, found, expected))

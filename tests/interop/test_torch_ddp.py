@@ -21,19 +21,15 @@ from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from pycudnnrnn.interop import torch as ours  # noqa: E402
+from tests.interop.pairs import Model  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 STEPS, WORLD = 4, 2
 
 
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.rnn = ours.LSTM(3, 5, 2, bidirectional=True, dtype=torch.float64)
-
-    def forward(self, x):
-        return self.rnn(x)[0]
+def build():
+    torch.manual_seed(0)
+    return Model(ours.LSTM(3, 5, 2, bidirectional=True, dtype=torch.float64))
 
 
 def train(model, rank, world):
@@ -50,12 +46,12 @@ def train(model, rank, world):
 def main(rank, store, out):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=WORLD)
-    model = Model()
+    model = build()
     if rank:
         for weight in model.parameters():
             torch.nn.init.zeros_(weight)  # DDP has to bring them from rank 0
     train(DistributedDataParallel(model), rank, WORLD)
-    sharded = FullyShardedDataParallel(Model(), device_id=torch.device("cpu"))
+    sharded = FullyShardedDataParallel(build(), device_id=torch.device("cpu"))
     train(sharded, rank, WORLD)
     with FullyShardedDataParallel.summon_full_params(sharded):
         found = {"DDP": model.rnn.state_dict(), "FSDP": {n: w.clone() for n, w in sharded.rnn.named_parameters()}}
@@ -74,7 +70,7 @@ def test_two_ranks_train_as_one_does_on_the_whole_batch(tmp_path):
     ]
     assert [process.wait() for process in started] == [0] * WORLD
     found = torch.load(tmp_path / "out.pt", weights_only=True)
-    alone = Model()
+    alone = build()
     train(alone, 0, 1)
     for way, weights in found.items():
         for name, weight in alone.rnn.state_dict().items():

@@ -100,25 +100,14 @@ def test_lengths_that_do_not_fit_are_named(called):
 
 
 def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_read_by_them(called):
-    """Rising, too few or too many rows, negative, beyond the data, of a step that no sequence has, and none."""
+    """Rising, too few or too many rows, negative, beyond the data, of an empty step, and not int64 of one axis."""
     _, mine, call = called
     hx = tuple(call.hx) if mine.mode == "LSTM" else call.hx[0]
-    whole = [
-        torch.tensor(sizes) for sizes in ([1, 2], [2], [2, 2], [2, -1, 2], [-1, 4], [3, 2, 1], [2, 1, 0], [[2, 1]])
-    ]
-    for sizes in (*whole, torch.tensor([], dtype=torch.int64), torch.tensor([2.0, 1.0])):
-        packed = PackedSequence(torch.randn(3, 3, dtype=torch.float64), sizes)
-        with pytest.raises(TorchArgumentError, match="Invalid batch_sizes: "):
-            mine(packed)
-        with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: |Invalid hx"):
-            mine(packed, hx)
-
-
-def test_batch_sizes_of_another_dtype_are_not_read_as_other_numbers():
-    _, mine = make_pair("GRU", 3, 5)
-    for sizes in (torch.tensor([1, 0], dtype=torch.int32), torch.tensor([1.0]), torch.tensor([[1]])):
-        with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: .*int64 numbers, one per step"):
-            mine(PackedSequence(torch.randn(1, 3, dtype=torch.float64), sizes))
+    sizes = [[1, 2], [2], [2, 2], [2, -1, 2], [-1, 4], [3, 2, 1], [2, 1, 0], [[2, 1]], [2.0, 1.0]]
+    for wrong in (*map(torch.tensor, sizes), torch.empty(0, dtype=torch.int64), torch.tensor([2, 1]).int()):
+        for states in (None, hx):
+            with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: |Invalid hx"):
+                mine(PackedSequence(torch.randn(3, 3, dtype=torch.float64), wrong), states)
 
 
 def test_batch_sizes_that_were_right_before_are_compared_with_other_data_and_orders():
