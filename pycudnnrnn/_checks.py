@@ -49,8 +49,7 @@ def check_int(name: str, value: Any, low: int, high: int) -> int:
 def check_bool(name: str, value: Any) -> bool:
     """Return `value` as a bool. NumPy booleans are accepted; numbers are not."""
     if not isinstance(value, (bool, np.bool_)):
-        got = f"an array of shape {tuple(value.shape)}" if getattr(value, "ndim", 0) else shorten(value)
-        raise ArgumentTypeError(name, "a Python bool", got)
+        raise ArgumentTypeError(name, "a Python bool", shorten(value))
     return bool(value)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -70,16 +69,12 @@ class LSTMStateTuple(NamedTuple):
 class _Cell(TF1Layer):
     """Base of the four cells, which explain the arguments. "skip_input" is for layer 0 of an RNN with skip input."""
 
-    _mode: ClassVar[RNNMode]
-    _lstm_only: Mapping[str, Any] = MappingProxyType({})
-    """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
-
     def __init__(
         self,
         num_units: int,
         reuse: bool | None = None,
-        *,
         kernel_initializer: InitializerLike | None = None,
+        *,
         name: str | None = None,
         dtype: DTypeLike | None = None,
         seed: int | None = None,
@@ -132,7 +127,10 @@ class _Cell(TF1Layer):
             ArgumentError: a negative size, or an unknown dtype.
             ArgumentTypeError: a size that is not an integer.
         """
-        batch = _batch_size(batch_size)
+        if isinstance(batch_size, float) or getattr(batch_size, "shape", None) in ((), (1,)):
+            number = float(np.asarray(batch_size).reshape(()))
+            batch_size = int(number) if number.is_integer() else batch_size
+        batch = check_int("batch_size", batch_size, 0, INT32_MAX)
         numpy_dtype = parse_dtype("dtype", dtype).numpy
         if self._spec.has_cell_state:
             return LSTMStateTuple(*(np.zeros((batch, size), numpy_dtype) for size in self.state_size))
@@ -191,7 +189,7 @@ class _Cell(TF1Layer):
             raise ArgumentError("inputs", f"[B, {size}]", tuple(inputs.shape), aspect="shape")
         dtype = self._dtype or parse_dtype("inputs dtype", inputs.dtype)
         _check_dtype("inputs", inputs, dtype)
-        state = self._checked(state, inputs.shape[0], dtype)
+        self._check_state(state, inputs.shape[0], dtype)
         if not self.built:
             self._build_as(inputs.shape, dtype)
         weights = {name: _arrays.into_namespace(v.value, xp) for name, v in self._variables.items()}
@@ -218,11 +216,20 @@ class _Cell(TF1Layer):
         """
         return super().__call__(inputs, state, scope=scope, **kwargs)
 
-    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
-        if state is None or isinstance(state, (tuple, list)):
-            raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
-        _check_state("state", state, (batch, self.state_size), dtype)
-        return state
+    def _check_state(self, state: Any, batch: int, dtype: DType) -> None:
+        if not self._spec.has_cell_state:
+            if state is None or isinstance(state, (tuple, list)):
+                raise ArgumentTypeError("state", f"one array [B, {self.state_size}]", type(state))
+            parts = {"state": (state, self.state_size)}
+        elif isinstance(state, (tuple, list)) and len(state) == 2:
+            parts = {"state c": (state[0], self.num_units), "state h": (state[1], self._spec.state_size)}
+        else:
+            text = "Expecting state to be a tuple with length 2."
+            raise ArgumentError("state", "a tuple (c, h)", type(state), text=text)
+        for name, (array, size) in parts.items():
+            _arrays.namespace_of(array, name)
+            _arrays.check_shape(name, array, (batch, size), f"[B, {size}]")
+            _check_dtype(name, array, dtype)
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         """Return the new h and, for an LSTM, c."""
@@ -231,9 +238,13 @@ class _Cell(TF1Layer):
     def _sum(self, w: Mapping[str, Any], x: Any, h: Any, prefix: str = "") -> Any:
         """Return the sums of all gates that share a kernel, concatenated, before their activation functions."""
         kernel = w[f"{prefix}kernel"]
-        columns = kernel.shape[0] - self._spec.state_size
+        columns, width = kernel.shape[0] - self._spec.state_size, kernel.shape[1]
         total = h @ kernel[columns:, :]
-        total = total + (_repeated(x, kernel.shape[1]) if self._skips else x @ kernel[:columns, :])
+        if self._skips:  # each gate adds x; array API libraries have no common name for repeating along an axis
+            xp, (batch, units) = _arrays.namespace_of(x), x.shape
+            total = total + xp.reshape(xp.broadcast_to(x[:, None, :], (batch, width // units, units)), (batch, width))
+        else:
+            total = total + x @ kernel[:columns, :]
         return total + w[f"{prefix}bias"] if f"{prefix}bias" in w else total
 
     @property
@@ -340,14 +351,6 @@ class CudnnCompatibleLSTMCell(_Cell):
             input_mode=input_mode, bias_mode=bias_mode,
         )  # fmt: skip
 
-    def _checked(self, state: Any, batch: int, dtype: DType) -> Any:
-        if not isinstance(state, (tuple, list)) or len(state) != 2:
-            text = "Expecting state to be a tuple with length 2."
-            raise ArgumentError("state", "a tuple (c, h)", type(state), text=text)
-        for name, array, size in zip(("state c", "state h"), state, self.state_size, strict=True):
-            _check_state(name, array, (batch, size), dtype)
-        return state
-
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         c, h = state
         gates = self._sum(w, x, h)
@@ -405,23 +408,6 @@ class CudnnCompatibleGRUCell(_Cell):
     """
 
     _mode = RNNMode.GRU
-
-    def __init__(
-        self,
-        num_units: int,
-        reuse: bool | None = None,
-        kernel_initializer: InitializerLike | None = None,
-        *,
-        name: str | None = None,
-        dtype: DTypeLike | None = None,
-        seed: int | None = None,
-        input_mode: InputModeLike = "linear_input",
-        bias_mode: BiasModeLike = "double",
-    ) -> None:
-        super().__init__(
-            num_units, reuse, kernel_initializer=kernel_initializer, name=name, dtype=dtype, seed=seed,
-            input_mode=input_mode, bias_mode=bias_mode,
-        )  # fmt: skip
 
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         gates = _sigmoid(xp, self._sum(w, x, state, "gates/"))
@@ -530,12 +516,6 @@ def _sigmoid(xp: Any, a: Any) -> Any:
     return xp.where(positive, xp.ones_like(small), small) / (1 + small)
 
 
-def _check_state(name: str, array: Any, shape: tuple[int, ...], dtype: DType) -> None:
-    _arrays.namespace_of(array, name)
-    _arrays.check_shape(name, array, shape, f"[B, {shape[-1]}]" if len(shape) == 2 else f"[L * D, B, {shape[-1]}]")
-    _check_dtype(name, array, dtype)
-
-
 def _check_dtype(name: str, array: Any, dtype: DType) -> None:
     """Refuse an array, of any library, whose dtype is not the cell's."""
     try:
@@ -544,20 +524,3 @@ def _check_dtype(name: str, array: Any, dtype: DType) -> None:
         got = None
     if got is not dtype:
         raise ArgumentError(name, f"{dtype}, the cell's", array.dtype, aspect="dtype")
-
-
-def _repeated(x: Any, width: int) -> Any:
-    """Repeat `x` along its last axis up to `width`. Array API libraries have no common name for it."""
-    batch, columns = x.shape
-    times = width // columns
-    xp = _arrays.namespace_of(x)
-    wide = xp.broadcast_to(x[:, None, :], (batch, times, columns))
-    return xp.reshape(wide, (batch, width))
-
-
-def _batch_size(value: Any) -> int:
-    if isinstance(value, float) or getattr(value, "ndim", None) == 0 or getattr(value, "shape", None) == (1,):
-        number = float(np.asarray(value).reshape(()))
-        if number.is_integer():
-            value = int(number)
-    return check_int("batch_size", value, 0, INT32_MAX)

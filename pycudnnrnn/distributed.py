@@ -121,7 +121,9 @@ class _Share:
 
     def __init__(self, ranks: _MPI | _NCCL, name: str, array: Any) -> None:
         self.kind = _arrays.kind_of(name, array)
-        ranks.check(name, self.kind)
+        if ranks.device not in {None, self.kind.device}:
+            expected = f"an array on {ranks.device}, where the communicator is"
+            raise ArgumentError(name, expected, self.kind.device, "device")
         xp = np if self.kind.device == "cpu" else engine_for(self.kind.device).xp
         self.native = _arrays.to_engine(name, array, self.kind.device, xp)
         _arrays.check_writable(name, array, self.native)
@@ -130,22 +132,18 @@ class _Share:
         self.choice = -1
         self.weight = self.total = 1.0
 
-    def row(self) -> list[float]:
-        """The numbers that all ranks compare: elements, bytes per element, dtype and operation; and the weight."""
-        dtype = self.native.dtype
-        kind = DTYPES.get(dtype.name, 1000 + dtype.num)
-        return [1.0, self.native.size, dtype.itemsize, kind, self.choice, self.weight]
-
 
 @contextlib.contextmanager
 def _agreed(ranks: _MPI | _NCCL, name: str, array: Any) -> Iterator[_Share]:
     """Check a rank's arguments in the block, then compare them on all ranks. Either all ranks continue or none."""
     refused: PycudnnrnnError | None = None
-    row = [0.0] * 6
+    row = [0.0] * 6  # 1, elements, bytes per element, dtype, operation, weight; all 0 from a rank that raised an error
     try:
         call = _Share(ranks, name, array)
         yield call
-        row = call.row()
+        dtype = call.native.dtype
+        number = DTYPES.get(dtype.name, 1000 + dtype.num)
+        row = [1.0, call.native.size, dtype.itemsize, number, call.choice, call.weight]
     except PycudnnrnnError as error:
         refused = error
     rows = ranks.gather(np.array(row))
@@ -187,12 +185,12 @@ def _on_stream(kind: ArrayKind, *, wait: bool) -> contextlib.AbstractContextMana
 class _MPI:
     """mpi4py. CUDA arrays need a CUDA-aware MPI. It does not know streams, so work on them must be finished first."""
 
+    device = None
+    """Arrays may be on any device."""
+
     def __init__(self, comm: Any, mpi: Any) -> None:
         self._comm, self._mpi = comm, mpi
         self.size: int = comm.Get_size()
-
-    def check(self, name: str, kind: ArrayKind) -> None:
-        """Accept an array on any device."""
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return every rank's row."""
@@ -224,17 +222,11 @@ class _NCCL:
     def __init__(self, comm: Any) -> None:
         self._comm = comm
         self.size: int = comm.size()
-        self._kind = ArrayKind("cupy", f"cuda:{comm.device_id()}")
-
-    def check(self, name: str, kind: ArrayKind) -> None:
-        """Refuse an array on another device than the communicator's."""
-        if kind.device != self._kind.device:
-            expected = f"an array on {self._kind.device}, where the communicator is"
-            raise ArgumentError(name, expected, kind.device, "device")
+        self.device = f"cuda:{comm.device_id()}"
 
     def gather(self, row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        xp = engine_for(self._kind.device).xp
-        with _on_stream(self._kind, wait=False) as stream:
+        xp = engine_for(self.device).xp
+        with _on_stream(ArrayKind("cupy", self.device), wait=False) as stream:
             sent, rows = _arrays.move(row, xp), xp.empty((self.size, row.size))
             self._comm.allGather(sent.data.ptr, rows.data.ptr, row.size, NCCL_FLOAT64, stream)
             host: npt.NDArray[np.float64] = _arrays.move(rows, np)

@@ -75,10 +75,7 @@ class PycudnnrnnError(Exception):
     """Base of all errors that this package raises on purpose. The middle of a very long text is left out."""
 
     def __str__(self) -> str:
-        return cut(self._text())
-
-    def _text(self) -> str:
-        return super().__str__()
+        return cut(super().__str__())
 
 
 class ArgumentError(PycudnnrnnError, ValueError):
@@ -100,11 +97,11 @@ class ArgumentError(PycudnnrnnError, ValueError):
         self.aspect = aspect
         self.text = text
 
-    def _text(self) -> str:
+    def __str__(self) -> str:
         if self.text is not None:
-            return self.text
+            return cut(self.text)
         what = f"{self.argument} {self.aspect}" if self.aspect else self.argument
-        return f"Invalid {what}: {self.got}, expecting {self.expected}"
+        return cut(f"Invalid {what}: {self.got}, expecting {self.expected}")
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
@@ -126,8 +123,8 @@ class CheckpointError(PycudnnrnnError):
         self.reason = reason
         self.detail = detail
 
-    def _text(self) -> str:
-        return f"{self.path}: {self.reason}: {self.detail}"
+    def __str__(self) -> str:
+        return cut(f"{self.path}: {self.reason}: {self.detail}")
 
 
 class StateError(PycudnnrnnError, RuntimeError, ValueError):
@@ -163,8 +160,8 @@ class ConvertError(PycudnnrnnError, ValueError):
         self.why = why
         self.choices = choices
 
-    def _text(self) -> str:
-        return f"{self.framework}: {self.what}: {self.why}"
+    def __str__(self) -> str:
+        return cut(f"{self.framework}: {self.what}: {self.why}")
 
 
 class EngineError(PycudnnrnnError, RuntimeError):
@@ -294,6 +291,6 @@ class MissingDependencyError(PycudnnrnnError, ImportError):
         self.purpose = purpose
         self.install = install or package
 
-    def _text(self) -> str:
+    def __str__(self) -> str:
         how = install_text(self.install, self.extra)
-        return f"{self.purpose} needs {self.package}, which is not installed: {how}"
+        return cut(f"{self.purpose} needs {self.package}, which is not installed: {how}")

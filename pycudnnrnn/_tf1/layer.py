@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence, Sized
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from pycudnnrnn._tf1.records import Losses, Node, Nodes, flatten
 from pycudnnrnn._tf1.tensors import snake_case
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
-from pycudnnrnn.spec import DType, parse_dtype
+from pycudnnrnn.spec import DType, RNNMode, parse_dtype
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +32,9 @@ class TF1Layer:
     """Base of the layers and cells, with TF's members. A subclass has `build`, `call` and `get_config`."""
 
     supports_masking = False
+    _mode: ClassVar[RNNMode]
+    _lstm_only: Mapping[str, Any] = MappingProxyType({})
+    """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
 
     def __init__(self, name: str | None, dtype: DType | None) -> None:
         if name is not None and (not isinstance(name, str) or not name):
@@ -43,9 +47,6 @@ class TF1Layer:
         self._variables: dict[str, Variable] = {}
         self._regularizers: dict[str, Callable[[Any], Any]] = {}
         self._activity_regularizer: Callable[[Any], Any] | None = None
-        self._forget_calls()
-
-    def _forget_calls(self) -> None:
         self._nodes = Nodes(self._name)
         self._losses = Losses()
 
@@ -271,17 +272,7 @@ class TF1Layer:
             self._regularizers[name] = regularizer
         return variable
 
-    def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
-        """Create a variable, as `add_weight` does.
-
-        Args:
-            *args: the arguments of `add_weight`.
-            **kwargs: the same, by name.
-
-        Returns:
-            The variable.
-        """
-        return self.add_weight(*args, **kwargs)
+    add_variable = add_weight
 
     def variables_by_name(self) -> dict[str, Variable]:
         """Return all variables by their names within the layer, in the order of their creation."""
@@ -302,20 +293,7 @@ class TF1Layer:
         """All variables, the trainable ones first."""
         return self.trainable_weights + self.non_trainable_weights
 
-    @property
-    def variables(self) -> list[Variable]:
-        """The same as `weights`."""
-        return self.weights
-
-    @property
-    def trainable_variables(self) -> list[Variable]:
-        """The same as `trainable_weights`."""
-        return self.trainable_weights
-
-    @property
-    def non_trainable_variables(self) -> list[Variable]:
-        """The same as `non_trainable_weights`."""
-        return self.non_trainable_weights
+    variables, trainable_variables, non_trainable_variables = weights, trainable_weights, non_trainable_weights
 
     def count_params(self) -> int:
         """Return the number of elements of all variables.
@@ -454,14 +432,7 @@ class TF1Layer:
         """
         self._nodes.only("input_shapes")
 
-    @property
-    def output_mask(self) -> None:
-        """None: there are no masks.
-
-        Raises:
-            AttributeError: there was no call, or several.
-        """
-        self._nodes.only("output_shapes")
+    output_mask = input_mask
 
     def get_input_at(self, node_index: int) -> Any:
         """Return the input of a call.
@@ -507,13 +478,7 @@ class TF1Layer:
         """
         self._nodes.at(node_index, "input_shapes")
 
-    def get_output_mask_at(self, node_index: int) -> None:
-        """Return None: there are no masks. It raises the errors of `get_input_at`.
-
-        Args:
-            node_index: number of the call, from 0.
-        """
-        self._nodes.at(node_index, "output_shapes")
+    get_output_mask_at = get_input_mask_at
 
     # --- copies -------------------------------------------------------------------------------------------------------
 

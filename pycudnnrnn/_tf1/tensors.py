@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from pycudnnrnn import _assignment
-from pycudnnrnn._forms import Array, Form, PseudoLayer, Tensor, pseudo_layers, stack, unstack
+from pycudnnrnn._forms import Array, Form, PseudoLayer, pseudo_layers, stack, unstack
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, GRUGate, InputMode, LSTMGate, PlainGate, RNNMode, RNNSpec
 
@@ -87,14 +87,9 @@ def cell_tensors(spec: RNNSpec, layer: int) -> Iterator[TFTensor]:
     skip = layer == 0 and spec.input_mode is InputMode.SKIP_INPUT
     sizes = 0 if skip else spec.layer_input_size(layer), spec.num_units, spec.state_size
     for tensor in cell_form(spec):
-        yield TFTensor(tensor.name, tensor.shape(*sizes), _kind(tensor))
-
-
-def _kind(tensor: Tensor) -> TensorKind:
-    kind = tensor.parts[0][0]
-    if kind == "P":
-        return "projection"
-    return "weight" if tensor.columns else "pair" if "bias_cudnn_" in tensor.name else "bias"
+        kind: TensorKind = "weight" if tensor.columns else "pair" if "bias_cudnn_" in tensor.name else "bias"
+        kind = "projection" if tensor.parts[0][0] == "P" else kind
+        yield TFTensor(tensor.name, tensor.shape(*sizes), kind)
 
 
 @functools.lru_cache(maxsize=256)

@@ -101,11 +101,7 @@ class Variable:
         return np.array(_arrays.to_host(self.name, self.value))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        host: Array = _arrays.to_host(self.name, self.value)
-        array = host if dtype is None else host.astype(dtype, copy=False)
-        if copy is False and array is not self.value:
-            raise ValueError("a variable of another dtype is a copy")
-        return array.copy() if copy else array
+        return np.array(_arrays.to_host(self.name, self.value), dtype, copy=copy)
 
     def __getitem__(self, key: Any) -> Any:
         return self.value[key]

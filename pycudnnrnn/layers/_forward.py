@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from pycudnnrnn._arrays import ArrayT
 from pycudnnrnn._checks import with_hints
@@ -113,18 +113,13 @@ class LayerForward(Forward[ArrayT]):
         return LayerGradients(grads.input, grads.input_h, grads.input_c, grads.params)
 
 
-class _Layer(Protocol):
-    @property
-    def params(self) -> Any: ...
-
-
 class LayerGraph(Graph):
     """A layer's call as a CUDA graph, which `layer.capture` makes: an op's `Graph` with the layer's names.
 
     Write into `inputs` and `initial_state`, call `replay`, read `outputs` and `states`. States are always tuples.
     """
 
-    def __init__(self, graph: Graph, layer: _Layer) -> None:
+    def __init__(self, graph: Graph, layer: Any) -> None:
         """Take over an op's graph, which captured the weights of `layer`."""
         vars(self).update(vars(graph))
         self._layer = layer

@@ -9,11 +9,10 @@ Source: tensorflow/contrib/cudnn_rnn/python/layers/cudnn_rnn.py, TF 1.5 to 1.15.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import secrets
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -76,10 +75,6 @@ class RNNLayer(TF1Layer):
 
     Source: tf.contrib.cudnn_rnn, TF 1.5 to 1.15.
     """
-
-    _mode: ClassVar[RNNMode]
-    _lstm_only: Mapping[str, Any] = MappingProxyType({})
-    """The arguments that only the LSTM has. Its constructor sets them before it calls this one."""
 
     _op: ops.CudnnRNN | None = None
     _saveable: CudnnOpaqueParamsSaveable | None = None
@@ -186,14 +181,6 @@ class RNNLayer(TF1Layer):
     def canonical_bias_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the canonical biases, in the order of `layer.op.params_to_canonical`."""
         return [shape for *_, kind, shape in canonical_shapes(self._spec) if kind == "bias"]
-
-    def _canonical_weight_shape(self, layer: int) -> list[tuple[int, ...]]:
-        """Return the shapes of one layer's weights: TensorFlow's layer has this method, too."""
-        if not 0 <= layer < self.num_layers:
-            text = f"'layer' is not valid, got {layer}, expecting [0, {self.num_layers - 1}]"
-            raise ArgumentError("layer", f"0 to {self.num_layers - 1}", layer, text=text)
-        each = len(self.canonical_weight_shapes) // self.num_layers
-        return self.canonical_weight_shapes[layer * each : (layer + 1) * each]
 
     def state_shape(self, batch_size: int) -> tuple[list[int], ...]:
         """Return the shapes of the states: (h, c) for the LSTM, (h,) for the others.
@@ -303,13 +290,11 @@ class RNNLayer(TF1Layer):
         if spec.mode is not cls._mode:
             expected = f"{str(cls._mode)!r}, the cell of {cls.__name__} (layers.from_canonical chooses the class)"
             raise ArgumentError("rnn_mode", expected, repr(str(spec.mode)))
-        lstm_only = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.has_cell_state else {}
+        options = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+        for absent in ("mode", "input_size", *(() if spec.has_cell_state else ("num_proj", "cell_clip"))):
+            del options[absent]
         kind: Any = cls
-        layer: Self = kind(
-            spec.num_layers, spec.num_units, spec.input_mode, spec.direction, spec.dropout, spec.seed, spec.dtype,
-            "zeros", "zeros", name, device=device, bias_mode=spec.bias_mode, algo=spec.algo, math_type=spec.math_type,
-            compute_dtype=spec.compute_dtype, **lstm_only,
-        )  # fmt: skip
+        layer: Self = kind(name=name, device=device, kernel_initializer="zeros", bias_initializer="zeros", **options)
         layer.build((None, None, spec.input_size))
         return layer
 
@@ -374,13 +359,13 @@ class RNNLayer(TF1Layer):
         weights: list[Array] = []
         biases: list[Array] = []
         for p, lin_layer_id, _, kind, shape in canonical_shapes(op.spec):
-            named, initializer, lists = (
-                ("kernel_initializer", self._kernel_initializer, weights)
-                if kind == "weight"
-                else ("bias_initializer", self._bias_initializer, biases)
-            )
-            seed = [op.spec.seed, p, lin_layer_id] + ([1] if kind == "bias" else [])
-            lists.append(initial_value(named, initializer, shape, op.dtype.numpy, seed))
+            seed = [op.spec.seed, p, lin_layer_id]
+            if kind == "weight":
+                value = initial_value("kernel_initializer", self._kernel_initializer, shape, op.dtype.numpy, seed)
+                weights.append(value)
+            else:
+                value = initial_value("bias_initializer", self._bias_initializer, shape, op.dtype.numpy, [*seed, 1])
+                biases.append(value)
         params: Array = op.canonical_to_params(weights, biases)
         return params
 
@@ -390,17 +375,9 @@ class RNNLayer(TF1Layer):
             self._variables[OPAQUE_KERNEL].value = params
         else:
             self._add(OPAQUE_KERNEL, params)
-        self._saveable = None
-        self._create_saveable()
-        self.built = True
-
-    def _create_saveable(self) -> None:
-        if self._saveable is not None:
-            raise StateError("Cudnn saveable already created.")
         variable = self._variables[OPAQUE_KERNEL]
-        self._saveable = CudnnOpaqueParamsSaveable.of(
-            variable, self._spec, self.scope_name, f"{variable.name}_saveable"
-        )
+        self._saveable = CudnnOpaqueParamsSaveable.of(variable, op.spec, self.scope_name, f"{variable.name}_saveable")
+        self.built = True
 
     def to(self, device: str | None = None, *, dtype: Any = None) -> Self:
         """Move the layer to a device, cast it to a dtype, or both. `params` becomes a new array.
@@ -570,14 +547,8 @@ class RNNLayer(TF1Layer):
             ArgumentTypeError: `initial_state` is not a tuple. It is a `ValueError`, as TF 1.12 and older raised.
             ArgumentError: a wrong shape, dtype or device, or a bad length.
         """
-        fwd = self.forward(
-            inputs,
-            initial_state,
-            training,
-            sequence_lengths=sequence_lengths,
-            time_major=time_major,
-            keep_reserve=False,
-        )
+        options: dict[str, Any] = {"sequence_lengths": sequence_lengths, "time_major": time_major}
+        fwd = self.forward(inputs, initial_state, training, keep_reserve=False, **options)
         return fwd.outputs, fwd.states
 
     def stream(self, initial_state: tuple[Any, ...] | None = None) -> Stream:

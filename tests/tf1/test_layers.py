@@ -165,8 +165,6 @@ def test_variables_are_taken_by_numpy_and_written_by_index():
         variable.assign([1])
     with pytest.raises(ArgumentError, match="Invalid params shape"):
         layer.params = np.ones(1, "f")
-    with pytest.raises(ValueError, match="copy"):
-        variable.__array__("float32", copy=False)
 
 
 def test_a_tensor_shape_builds():

@@ -59,14 +59,9 @@ def test_what_is_known_once_the_input_size_is():
     made = built()
     assert made.input_size == I
     assert made.canonical_weight_shapes == ([(U, I)] * 4 + [(U, U)] * 4) * 2 + ([(U, 2 * U)] * 4 + [(U, U)] * 4) * 2
-    assert made._canonical_weight_shape(1) == ([(U, 2 * U)] * 4 + [(U, U)] * 4) * 2
-    with pytest.raises(ValueError, match="'layer' is not valid, got 2"):
-        made._canonical_weight_shape(2)
     assert made.canonical_bias_shapes == [(U,)] * 32
     assert isinstance(made.saveable, package.CudnnLSTMSaveable)
     assert made.saveable.name == "enc/opaque_kernel_saveable"
-    with pytest.raises(RuntimeError, match="Cudnn saveable already created"):
-        made._create_saveable()
 
 
 def test_build_refuses_as_documented():
