@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import pathlib
 import re
 
 import pytest
@@ -102,27 +103,23 @@ def test_a_result_of_a_gpu_shows_what_ran_where_and_what_differed(run_of_a_gpu, 
 
 
 def test_a_runs_files_go_to_their_places_together_or_not_at_all(run_of_a_gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(gpu, "BENCHMARKS", tmp_path / "benchmarks")
-    with pytest.raises(ValueError, match="has no results file"):
-        gpu.place(tmp_path / "nowhere")
-    other = run_of_a_gpu / "torch-0123.jsonl"
-    ResultsFile(other).start("x", {"commit": "0123", "on_shim": True})
-    with pytest.raises(ValueError, match="was written without a GPU"):
-        gpu.place(run_of_a_gpu)
-    assert not (tmp_path / "results").exists()
-    other.unlink()
-    times = run_of_a_gpu / "nvidia-x" / "a.jsonl"
-    for text, said in (('{"environment":{"gpu":[]}}', "without a GPU"), ("{}", "no results file")):
-        (times.parent / "b.jsonl").write_text(text)
-        with pytest.raises(ValueError, match=said):
+    placed = tmp_path / "results", tmp_path / "benchmarks"
+    monkeypatch.setattr(gpu, "RESULTS", placed[0])
+    monkeypatch.setattr(gpu, "BENCHMARKS", placed[1])
+    on_the_stand_in, without_a_gpu = run_of_a_gpu / "torch-0123.jsonl", run_of_a_gpu / "nvidia-x" / "b.jsonl"
+    ResultsFile(on_the_stand_in).start("x", {"commit": "0123", "on_shim": True})
+    without_a_gpu.write_text('{"environment":{"gpu":[]}}')
+    for wrong in (without_a_gpu, on_the_stand_in):
+        with pytest.raises(ValueError, match="without a GPU"):
             gpu.place(run_of_a_gpu)
-        assert not (tmp_path / "benchmarks").exists()
-    (times.parent / "b.jsonl").unlink()
+        assert not any(map(pathlib.Path.exists, placed))
+        wrong.unlink()
     for _ in range(2):  # once more changes nothing
         gpu.place(run_of_a_gpu)
-        assert [path.name for path in (tmp_path / "results").iterdir()] == ["numbers-0123.jsonl"]
-        assert (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").read_text() == times.read_text()
-    (tmp_path / "benchmarks" / "nvidia-x" / "a.jsonl").write_text("another run")
+        assert [path.name for folder in placed for path in sorted(folder.rglob("*.jsonl"))] == [
+            "numbers-0123.jsonl",
+            "a.jsonl",
+        ]
+    (placed[1] / "nvidia-x" / "a.jsonl").write_text("another run")
     with pytest.raises(FileExistsError, match=r"a\.jsonl exists, and is not"):
         gpu.place(run_of_a_gpu)

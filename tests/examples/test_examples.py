@@ -18,11 +18,14 @@ PATIENCE_S = 3600
 """A kernel that hangs ends with its test; nbclient's own patience is a minute for a start and 4 s for a picture."""
 
 
-def example(name, *arguments, cwd, **environment):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
-        capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | environment,
-    )  # fmt: skip
+def run(name, *arguments, cwd=None, **environment):
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    env = os.environ | environment
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+
+
+def example(name, *arguments, cwd):
+    done = run(name, *arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -36,37 +39,28 @@ def test_every_example_has_a_test_that_names_it():
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*[!l].py")), ids=lambda path: path.stem)
 def test_every_program_explains_itself_and_runs_nothing_before(path, tmp_path):
-    out = example(
-        path.name, "--help", cwd=tmp_path, PYTHONPATH=str(without(tmp_path, "torch", "jax", "cupy", "mpi4py"))
-    )
-    assert path.name in out
-    assert "--help" in out
+    done = run(path.name, "--help", cwd=tmp_path, PYTHONPATH=without_extras(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert path.name in done.stdout
+    assert "--help" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "extra"),
-    [
-        ("torch_drop_in", "torch"),
-        ("jax_training", "jax"),
-        ("cupy_training", "cuda13"),
-        ("data_parallel", "distributed"),
-    ],
-)
+EXTRAS = {"torch_drop_in": "torch", "jax_training": "jax", "cupy_training": "cuda13", "data_parallel": "distributed"}
+
+
+@pytest.mark.parametrize(("name", "extra"), EXTRAS.items())
 def test_a_missing_extra_is_one_line_that_names_it(name, extra, tmp_path):
-    found = without(tmp_path, "torch", "jax", "cupy", "mpi4py")
-    command = [sys.executable, EXAMPLES / f"{name}.py"]
-    environment = os.environ | {"PYTHONPATH": str(found)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    done = run(f"{name}.py", cwd=tmp_path, PYTHONPATH=without_extras(tmp_path))
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert f"pycudnnrnn[{extra}]" in done.stderr or f".[{extra}]" in done.stderr
 
 
-def without(folder, *packages):
-    """Return a folder to import from first, in which these packages are missing ones."""
-    for name in packages:
+def without_extras(folder):
+    """Return a folder to import from first, in which the packages of the extras are missing ones."""
+    for name in ("torch", "jax", "cupy", "mpi4py"):
         (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name={name!r})")
-    return folder
+    return str(folder)
 
 
 def test_training_learns_to_add_on_numpy_arrays(tmp_path):
@@ -108,8 +102,7 @@ def texts(notebook):
 
 def wrong(name, *arguments):
     """The last line of an example's error, of wrong usage."""
-    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run(name, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(f"usage: {name} ")
     return done.stderr.splitlines()[-1]

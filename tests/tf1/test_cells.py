@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import pickle
 
 import jax
@@ -75,59 +74,6 @@ def test_a_cell_takes_its_own_state_in_bfloat16(kind, make):
     cell = kind(3, dtype="bfloat16")
     state = jax.tree.map(make, cell.zero_state(2, "bfloat16"))
     assert str(cell(*cell(jax.tree.leaves(state)[0], state))[0].dtype) == "bfloat16"
-
-
-# TF lists these four configurations, and runs the first with one direction and the second with two.
-CONFIGURATIONS = [(1, 3, 4, 5, 6), (2, 8, 4, 8, 16), (2, 3, 4, 5, 6), (1, 2, 2, 4, 1)]
-
-
-@pytest.mark.parametrize(
-    ("direction", "mode", "sizes"),
-    pairwise(["unidirectional", "bidirectional"], ["lstm", "gru", "rnn_tanh", "rnn_relu"], CONFIGURATIONS),
-)
-def test_after_128_training_steps_cells_and_layer_agree_to_1e_12(direction, mode, sizes):
-    """TF's testCudnnCompatible*: train on cuDNN, save, restore into cells; and here also back again."""
-    L, T, U, I, B = sizes
-    spec = RNNSpec(mode, L, U, I, direction=direction, dtype="float64")
-    problem = make_problem(ops.from_spec(spec), T, B, None, seed=L * 100 + T)
-    problem.params[:] = np.abs(problem.params) * 0.3 if mode == "rnn_relu" else problem.params  # no unit is dead
-    before, target = problem.params.copy(), np.abs(np.tanh(problem.dy))
-    for _ in range(128):
-        fwd = problem.forward()
-        gradient = fwd.backward(fwd.output - target).params
-        problem.params[:] -= 0.01 * gradient / max(1, np.linalg.norm(gradient))
-    assert np.isfinite(problem.params).all()
-    assert np.abs(problem.params - before).max() > 1e-3
-    cells = cells_of(problem)
-    outputs = agree(problem, cells)
-
-    cells.cells[0].variables[0].assign_add(0.125)  # a cell that was trained further
-    back = np.zeros_like(problem.params)
-    saveable_of(back, spec, "m").restore(cells.tensors())
-    assert not np.allclose(agree(dataclasses.replace(problem, params=back), cells), outputs)
-
-
-@pytest.mark.parametrize("options", [{"num_proj": 2, "cell_clip": 0.3, "direction": "bidirectional"}, {}])
-def test_gradients_are_those_of_the_cells(options):
-    """TF's test_training with autograd over the cells: it had one layer, one direction, and no length of 0."""
-    spec = RNNSpec("lstm" if options else "gru", 2, 3, 4, dtype="float64", **options)
-    problem = make_problem(ops.from_spec(spec), 5, 4, (5, 1, 0, 3), 7)
-    grads = problem.forward().backward(*problem.upstream())
-    cells = cells_of(problem)
-    for variable in cells.variables.values():
-        variable.value = torch.tensor(variable.value, requires_grad=True)
-    arrays = [problem.x, problem.hx, problem.cx][: 3 if options else 2]
-    x, *states = (torch.tensor(array, requires_grad=True) for array in arrays)
-    results = cells(torch, x, tuple(states), problem.lengths)
-    upstream = [torch.from_numpy(array) for array in problem.upstream() if array is not None]
-    sum((a * b).sum() for a, b in zip(results, upstream, strict=True)).backward()
-    for ours, theirs in zip((grads.input, grads.input_h, grads.input_c), (x, *states), strict=False):
-        assert np.abs(ours - theirs.grad.numpy()).max() < 1e-12
-    of_params = saveable_of(grads.params, spec, "m").tensors()
-    for name, variable in cells.variables.items():
-        # Each of the two biases that TF sums has the whole gradient, so their sum has it twice.
-        twice = 2 if name.endswith(("cell/bias", "gates/bias")) else 1
-        assert np.abs(of_params[name] / twice - variable.value.grad.numpy()).max() < 1e-12, name
 
 
 # --- one cell ---------------------------------------------------------------------------------------------------------

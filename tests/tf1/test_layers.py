@@ -14,7 +14,7 @@ from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
-from tests.helpers.layers import ALL, batch, built, layer_of
+from tests.helpers.layers import batch, built, layer_of
 from tests.helpers.layouts import ShuffledEngine
 
 
@@ -72,37 +72,6 @@ def test_zero_weights_give_zero_outputs_and_one_variable_with_tfs_name():
     assert [v.name for v in layer.trainable_variables] == ["main/awesome_lstm/opaque_kernel"]
     assert layer.trainable_variables[0].value is layer.params
     assert type("CudnnLSTM2", (CudnnLSTM,), {})(1, 2).name == "cudnn_lst_m2", "as TF's own function of names has it"
-
-
-def test_one_layer_takes_several_batch_shapes():
-    """TF's testDifferentShapes."""
-    layer = CudnnGRU(1, 100)
-    assert layer(np.zeros((28, 100, 28), "f4"))[0].shape == (28, 100, 100)
-    fwd = layer.forward(np.zeros((7, 3, 28), "f4"))
-    assert fwd.backward(np.ones_like(fwd.outputs)).inputs.shape == (7, 3, 28)
-    with pytest.raises(ArgumentError, match="input_size=28"):
-        layer(np.zeros((28, 100, 100), "f4"))
-
-
-@pytest.mark.parametrize(("L", "U", "I"), [(4, 200, 200), (4, 200, 300), (1, 100, 200), (2, 200, 100), (3, 200, 400)])
-def test_the_buffer_has_the_sizes_that_tf_published(L, U, I):
-    """TF's testOpaqueParamsSize, with its formula for the LSTM."""
-    one, two = (CudnnLSTM(L, U, direction=way) for way in ("unidirectional", "bidirectional"))
-    for layer in (one, two):
-        layer.build((None, None, I))
-    assert one.params.size == 4 * U * (U + I) + 8 * (L - 1) * U**2 + 8 * L * U
-    assert two.params.size == 2 * (4 * U * (U + I) + 12 * (L - 1) * U**2 + 8 * L * U)
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_inference_is_the_same_with_any_dropout(kind):
-    """TF's test_inference_with_dropout; training is not."""
-    x = batch(5, 3, 5)
-    plain = built(kind)(x)[0]
-    for dropout in (0.5, 1.0):
-        layer = built(kind, dropout=dropout)
-        assert np.array_equal(layer(x, training=False)[0], plain)
-        assert not np.array_equal(layer(x)[0], plain)
 
 
 # --- arguments, places, dtypes ----------------------------------------------------------------------------------------

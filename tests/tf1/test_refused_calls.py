@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell, CudnnGRU, CudnnLSTM
+from pycudnnrnn import CudnnCompatibleGRUCell, CudnnGRU, CudnnLSTM
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.layers import _layer
 from tests.helpers.interrupts import at_every_moment
@@ -72,24 +72,3 @@ def test_a_refused_first_call_neither_builds_nor_names_a_cell():
     assert broken.dtype is None
     cell(np.ones((2, 7), "f4"), np.zeros((2, 3), "f4"), scope="own")
     assert (cell.dtype, cell.variables[0].name) == ("float32", "own/gates/kernel")
-
-
-def test_a_scope_stays_with_the_variables_that_it_named():
-    cell = CudnnCompatibleLSTMCell(3)
-    cell(X, (H, H), scope="own")
-    with pytest.raises(ArgumentError):
-        cell(X, (H, X), scope="refused")
-    assert cell.add_weight("late", (2,)).name == "own/late"
-    assert cell.variables[0].name.startswith("own/")
-
-
-@pytest.mark.parametrize(
-    ("kind", "states", "expected"), [(CudnnLSTM, (H,), r"\(h, c\)"), (CudnnGRU, (H, H), r"\(h,\)")]
-)
-def test_a_tuple_of_states_has_the_length_of_the_cell(kind, states, expected):
-    layer = kind(1, 3, dtype="float64")
-    for call in (lambda: layer(FIRST, states), lambda: layer.stream(states)):
-        with pytest.raises(
-            ArgumentError, match=f"initial_state: a tuple of {len(states)}, expecting a tuple {expected}"
-        ):
-            call()

@@ -98,19 +98,23 @@ def test_there_is_no_graph_and_updates_are_ignored_as_in_eager_mode(called):
     assert made.updates == made.get_updates_for(None) == made.get_updates_for(x) == []
 
 
-def test_add_variable_is_add_weight(called):
+def test_add_weight_creates_a_variable_or_returns_it_and_add_variable_is_the_same(called):
     made = called[0]
-    variable = made.add_variable("v", [3], initializer=lambda s, dtype: np.full(s, 2, dtype), regularizer=sum)
+    variable = made.add_weight("v", [3], initializer=lambda s, dtype: np.full(s, 2, dtype), regularizer=sum)
     assert made.add_variable("v", [3]) is variable
     for other in ({"shape": [4]}, {"shape": [3], "dtype": "float32"}):
         with pytest.raises(ArgumentError, match="Invalid v: "):
             made.add_variable("v", **other)
-    assert variable.dtype == "float64"
-    assert made.losses == [6]
-    assert variable.assign_sub(1).numpy().tolist() == [1, 1, 1]
+    assert (variable.name, variable.dtype, variable.trainable) == (f"{made.scope_name}/v", "float64", True)
+    assert made.losses == made.get_losses_for(None) == [6]
+    assert variable.assign_add(2).assign_sub(3).numpy().tolist() == [1, 1, 1]
     variable.numpy().fill(9)
     assert made.losses == [3], "regularizers see the variable as it is"
+    frozen = made.add_weight("f", (2, 3), "float32", "ones", None, False, abs, use_resource=True, partitioner=None)
+    assert (frozen.shape, frozen.dtype, frozen.trainable, frozen.constraint) == ((2, 3), "float32", False, abs)
     assert len({made.add_weight(name, ()).numpy().item() for name in "abc"}) == 3, "each is drawn by itself"
+    with pytest.raises(RuntimeError, match="regularizer"):
+        made.add_weight("t", (2,), regularizer=abs, partitioner=object())
 
 
 def test_variables_are_listed_trainable_first_and_counted_once_built(kind, called):

@@ -42,14 +42,6 @@ def test_the_cell_computes_the_documented_equations(member):
         getattr(cell, member)(x, normal(B, U + 1))
 
 
-def test_the_first_call_may_name_the_scope():
-    cell = CudnnCompatibleGRUCell(U)
-    cell(normal(B, I), normal(B, U), scope="rnn/gru")
-    cell(normal(B, I), normal(B, U), scope="later")
-    assert cell.scope_name == "rnn/gru"
-    assert cell.variables[0].name == "rnn/gru/gates/kernel"
-
-
 def test_zero_state_takes_an_integer_a_float_or_a_unit_array():
     cell = CudnnCompatibleGRUCell(U)
     for batch in (B, float(B), np.array(B), np.array([B])):

@@ -106,14 +106,6 @@ def test_the_output_has_a_shape_and_no_mask():
         layer().compute_mask(normal(T, B, I), np.ones((B, T)))
 
 
-def test_nodes_are_the_calls():
-    made = layer()
-    for steps in (T, T + 1):
-        made(normal(steps, B, I))
-    assert [node.input_shapes for node in made.inbound_nodes] == [[(T, B, I)], [(T + 1, B, I)]]
-    assert made.outbound_nodes == []
-
-
 def test_a_config_makes_an_equal_layer_without_weights():
     made = built(num_proj=1, bias_mode="single_input")
     config = made.get_config()
@@ -140,20 +132,3 @@ def test_weights_come_out_and_go_in_as_numpy_arrays_all_or_none():
         with pytest.raises(ValueError):
             twin.set_weights(wrong)
         assert np.array_equal(twin.params, value)
-
-
-def test_add_weight_makes_a_variable_or_gets_it():
-    made = built()
-    kept = made.add_weight(
-        "s", (2, 3), "float32", "ones", lambda v: 10 * v.sum(), trainable=False, constraint=abs, use_resource=True,
-        partitioner=None,
-    )  # fmt: skip
-    assert (kept.name, kept.shape, kept.dtype, kept.trainable) == ("enc/s", (2, 3), "float32", False)
-    assert kept.numpy().tolist() == [[1] * 3] * 2
-    assert made.add_weight("s", (2, 3), "float32") is kept
-    assert kept.constraint(-2) == 2
-    assert made.losses == made.get_losses_for(None) == [60]
-    with pytest.raises(RuntimeError, match="regularizer"):
-        made.add_weight("t", (2,), regularizer=abs, partitioner=object())
-    with pytest.raises(ValueError, match="Invalid s"):
-        made.add_weight("s", (3, 3))
