@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import check_int, shorten
+from pycudnnrnn._checks import check_int, shorten, with_hints
 from pycudnnrnn._tf1.arguments import InitializerLike, check_initializer, initial_value, shape_of
 from pycudnnrnn._tf1.layer import TF1Layer
 from pycudnnrnn._tf1.tensors import CELL_NAMES, cell_tensors
@@ -69,6 +69,7 @@ class LSTMStateTuple(NamedTuple):
 class _Cell(TF1Layer):
     """Base of the four cells, which explain the arguments. "skip_input" is for layer 0 of an RNN with skip input."""
 
+    @with_hints
     def __init__(
         self,
         num_units: int,
@@ -331,6 +332,7 @@ class CudnnCompatibleLSTMCell(_Cell):
 
     _mode = RNNMode.LSTM
 
+    @with_hints
     def __init__(
         self,
         num_units: int,
