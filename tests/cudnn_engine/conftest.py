@@ -65,7 +65,7 @@ def cuda(monkeypatch):
         return call
 
     @contextlib.contextmanager
-    def made_current(_index):
+    def current_device(_index):
         function("setDevice")()
         try:
             yield
@@ -105,7 +105,7 @@ def cuda(monkeypatch):
         **{name: function(name, result) for name, result in results.items()},
     )  # fmt: skip
     namespace = types.SimpleNamespace(
-        runtime=runtime, Event=Event, Stream=Stream, Device=made_current,
+        runtime=runtime, Event=Event, Stream=Stream, Device=current_device,
         get_current_stream=lambda: getattr(played.current, "stream", null),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=namespace, ndarray=cupy.ndarray))

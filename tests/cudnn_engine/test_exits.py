@@ -47,42 +47,25 @@ def forward(lengths=None):
 GRAPH = "graph = op.prepare(3, 2, device='cuda:0').capture(arrays['params'])\n"
 SHAPES = {
     "a plan at module level": "plan = op.prepare(3, 2, is_training=True, device='cuda:0')",
-    "descriptors of ragged lengths, a thread's own": "fwd = forward([3, 1])",
     "a graph": GRAPH,
     "a graph on a device that is lost": (
         f"{GRAPH}device.broken[''] = 700\nwith contextlib.suppress(DeviceLostError):\n    graph.replay()"
     ),
     "in a cycle": "cycle = [forward()]; cycle.append(cycle); del cycle; gc.disable()",
-    "in a thread-local": "local = threading.local(); local.fwd = forward()",
-    "made while the interpreter looks for finalizers": (
-        "import weakref\n"
-        "alive = []\n"
-        "class Other:\n    index = 0\n    atexit = property(lambda _: alive.append(forward([3, 1])))\n"
-        "weakref.finalize(Other, print).atexit = False; weakref.finalize._registry[Other()] = Other()"
-    ),
     "made and freed by a daemon thread": (
         "ready = threading.Event()\n"
         "def churn():\n    while True:\n        forward(); ready.set()\n"
         "threading.Thread(target=churn, daemon=True).start(); ready.wait()"
     ),
     "a handle of a thread that has ended": "thread = threading.Thread(target=forward); thread.start(); thread.join()",
-    "a handle of a daemon thread that sleeps": (
-        "ready = threading.Event()\n"
-        "def hold():\n    fwd = forward(); ready.set(); threading.Event().wait()\n"
-        "threading.Thread(target=hold, daemon=True).start(); ready.wait()"
-    ),
     "a backward in an exit handler": "fwd = forward(); atexit.register(lambda: fwd.backward(arrays['dy']))",
-    "sys.exit with a code": "fwd = forward(); sys.exit(3)",
-    "os._exit": "fwd = forward(); os._exit(0)",
 }
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape):
-    expected = 3 if shape == "sys.exit with a code" else 0
-    given = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, {ENDS}, {expected}\n"
-    code = f"{given}{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
+    code = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, {ENDS}, 0\n{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
     command = [sys.executable, "-W", "error", "-P", "-c", code]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

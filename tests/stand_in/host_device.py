@@ -60,10 +60,6 @@ class HostGraph:
     def __init__(self, device, recorded):
         self._device, self._recorded = device, recorded
 
-    def __del__(self):
-        """As CuPy's, which lets CUDA destroy it."""
-        self._device._cuda("graphExecDestroy")
-
     def launch(self):
         self._device._cuda("graphLaunch")
         for work in self._recorded:
