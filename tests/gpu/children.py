@@ -1,30 +1,26 @@
-"""Work in a process of its own: what may take the device with it, or never come back, leaves the suite standing.
+"""Work in a process of its own: what may never come back leaves the suite standing.
 
 `python -m tests.gpu.children NAME ARGUMENT...` runs the function of that name in here, which prints a line of JSON as
 soon as it knows something.
 """
 
 import contextlib
-import gc
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from tests.gpu.machine import ON_SHIM
-
 ROOT = Path(__file__).parents[2]
+LIMIT_S = 120
 
 
 def child(function, *arguments):
     """Run a function below; return the lines that came, the exit code (None: it had to be ended), and its stderr."""
     command = [sys.executable, "-m", "tests.gpu.children", function.__name__, *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    limit_s = None if ON_SHIM else 120  # on the stand-in there is no device to hang, and the machine may be busy
     try:  # in the session of this process: who ends this one with all that it has started ends that one, too
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=limit_s, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT_S, check=False)
         out, err, code = done.stdout, done.stderr, done.returncode
     except subprocess.TimeoutExpired as late:
         out, err, code = late.stdout or b"", late.stderr or b"", None
@@ -45,44 +41,7 @@ def say(mend="", **facts):
     print(json.dumps(facts | ({"mend": mend} if mend else {}), default=str), flush=True)  # noqa: T201
 
 
-def break_device(cuda, *, told):
-    """Write where no memory is; with `told` wait until CuPy says so, as a caller's own code would."""
-    if cuda.on_shim:
-        cuda.device.broken[""] = 700
-        return
-    cupy = cuda.device.xp
-    source = 'extern "C" __global__ void write() { *(volatile int*)0x10 = 1; }'
-    cupy.RawKernel(source, "write")((1,), (1,), ())
-    time.sleep(0.5)
-    if told:
-        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-            cupy.cuda.runtime.deviceSynchronize()
-
-
-def lost(cuda, how):
-    """Lose the device, then make every call."""
-    from pycudnnrnn.errors import DeviceLostError
-    from tests.gpu.numbers import relaid
-    from tests.helpers.every_call import EveryCall
-
-    model, handle = EveryCall(cuda.device, relaid), cuda.engine.runtime.handles.on(cuda.device.stream())
-    break_device(cuda, told=how == "told")
-    for name, call in [("the first of all", model.forward), *model.calls.items()]:
-        began, error = time.perf_counter(), None
-        try:
-            call()
-        except Exception as caught:  # noqa: BLE001  whatever it is, it is the answer
-            error = caught
-        took = 1000 * (time.perf_counter() - began)
-        code = error.code if isinstance(error, DeviceLostError) else None
-        say(call=name, error=type(error).__name__, code=code, text=str(error), ms=took)
-    handle.close()
-    model.drop()
-    gc.collect()
-    say(ended=True)
-
-
-def jax_process(_cuda, how):
+def jax_process(how):
     """Train a few steps by JAX with half of the card its own, or leave while it works."""
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
     os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.5"
@@ -106,7 +65,4 @@ def jax_process(_cuda, how):
 
 
 if __name__ == "__main__":
-    from tests.gpu.machine import machine
-
-    with machine() as device:
-        globals()[sys.argv[1]](device, *sys.argv[2:])
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -4,6 +4,7 @@ With PYCUDNNRNN_GPU_ON_SHIM=1 it runs on the shim, without a GPU: that checks th
 a GPU.
 """
 
+import faulthandler
 import os
 from pathlib import Path
 
@@ -11,9 +12,7 @@ import pytest
 
 from pycudnnrnn.errors import PycudnnrnnError
 from tests.gpu.machine import REQUIRED, environment, machine
-from tests.gpu.processes import stoppable
 from tests.gpu.results_file import ResultsFile
-from tests.gpu.suite import arrange
 
 SUITE = pytest.StashKey()
 
@@ -22,9 +21,18 @@ class Suite:
     """A plugin that writes the results file; it knows the GPU once a test has asked for it."""
 
     def __init__(self):
-        self.file, self.command = ResultsFile.of_environment(), os.environ.get("PYCUDNNRNN_GPU_COMMAND", "pytest")
+        self.file = ResultsFile(os.environ.get("PYCUDNNRNN_GPU_RESULTS"))
+        self.command = os.environ.get("PYCUDNNRNN_GPU_COMMAND", "pytest")
         self.cuda, self.phases = None, []
         self.file.start(self.command, environment(None))
+        self.watch()
+
+    def watch(self):
+        """End this process if it does not come here again in time: its traceback is then in the results file."""
+        if self.file.path is not None:
+            file = self.file.path.open("a")
+            faulthandler.dump_traceback_later(float(os.environ["PYCUDNNRNN_GPU_HANG_S"]), exit=True, file=file)
+            self.traceback = file  # which stays open as long
 
     def pytest_collectreport(self, report):
         if report.failed:
@@ -34,6 +42,7 @@ class Suite:
     def pytest_runtest_protocol(self, item):
         self.phases.clear()
         self.file.add(begin=item.nodeid)
+        self.watch()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item):
@@ -71,23 +80,16 @@ class Suite:
 def pytest_configure(config):
     config.stash[SUITE] = suite = Suite()
     config.pluginmanager.register(suite, "gpu-suite")
-    if suite.file.path is not None:  # what is stopped by `timeout` says how far it came
-        stoppable()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what is here, put it in its order, and leave out other shards and what began in this file already."""
+    """Mark the tests of this folder, and leave out what began in this results file already."""
     begun = set(config.stash[SUITE].file.begun())
-    others, ours = [], []
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in begun])
+    items[:] = [item for item in items if item.nodeid not in begun]
     for item in items:
-        (ours if Path(__file__).parent in Path(item.path).parents else others).append(item)
-    chosen, left_out = arrange(ours)
-    left_out += [item for item in chosen if item.nodeid in begun]
-    chosen = [item for item in chosen if item.nodeid not in begun]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = others + chosen
-    for item in chosen:
-        item.add_marker(pytest.mark.gpu)
+        if Path(__file__).parent in Path(item.path).parents:
+            item.add_marker(pytest.mark.gpu)
 
 
 @pytest.fixture(scope="session")

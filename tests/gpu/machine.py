@@ -46,7 +46,10 @@ def machine(engine=None):
         from pycudnnrnn.engines.cudnn.device import CudaDevice
         from pycudnnrnn.engines.cudnn.engine import cudnn_engine
 
-        yield Cuda(cudnn_engine(None), CudaDevice())
+        cuda = Cuda(cudnn_engine(None), CudaDevice())
+        if os.environ.get("PYCUDNNRNN_GPU_POOL") == "none":  # under a sanitizer
+            cuda.device.xp.cuda.set_allocator(None)
+        yield cuda
         return
     from tests.stand_in.host_cupy import use_host_cupy
     from tests.stand_in.host_device import host_allocator

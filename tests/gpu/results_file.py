@@ -16,14 +16,10 @@ OUTCOMES = ("passed", "failed", "skipped", "error", "ended")
 
 
 class ResultsFile:
-    """One results file; without a path nothing is written, and nothing is there."""
+    """One results file; without a path nothing is written and nothing is read."""
 
     def __init__(self, path=None):
         self.path = Path(path) if path else None
-
-    @classmethod
-    def of_environment(cls):
-        return cls(os.environ.get("PYCUDNNRNN_GPU_RESULTS"))
 
     def start(self, command, environment):
         """Say what was called, and where; a process says it again when it has found the GPU."""
@@ -33,32 +29,28 @@ class ResultsFile:
     def add(self, **line):
         """Write a line, and see it on the disk: the machine may be taken away.
 
-        It begins with the line's end, since a process that was killed may have left half of one.
+        It begins with a line's end, too, since a process that was killed may have left half of one.
         """
         if self.path is None:
             return
         with self.path.open("a", encoding="utf-8") as file:
-            file.write("\n" + json.dumps(line, default=str))
+            file.write(f"\n{json.dumps(line, default=str)}\n")
             file.flush()
             os.fsync(file.fileno())
 
     def lines(self):
-        """Every whole line."""
+        """Every whole line; a test that hangs leaves its traceback between them."""
         if self.path is None or not self.path.is_file():
             return []
-        found = []
+        lines = []
         for line in self.path.read_text(encoding="utf-8").splitlines():
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                lines.append(json.loads(line))
+        return lines
 
     def begun(self):
         """The cases that began, in their order."""
         return [line["begin"] for line in self.lines() if "begin" in line]
-
-    def written(self):
-        """When something was last written, as `time.time` has it; 0 for never."""
-        return self.path.stat().st_mtime if self.path.is_file() else 0.0
 
     def complete(self):
         """Whether the last process came to its end."""

@@ -5,7 +5,6 @@ import gc
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnLSTM
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.numbers import DTYPES, lstm, relaid
 
@@ -73,14 +72,6 @@ def test_torch_tensors_in_torch_tensors_out_on_torchs_stream(torch, dtype):
     assert near(problem.op.move_params(d_params, "cpu"), gradients.params, dtype)
 
 
-def test_a_torch_buffer_is_written_in_place(torch):
-    problem = problem_of("float32")
-    out = torch.zeros(problem.op.params_size("cuda"), device="cuda")
-    fwd = problem.op.forward(*(on_torch(torch, getattr(relaid(problem), n)) for n in ("x", "hx", "cx", "params")))
-    assert fwd.backward(on_torch(torch, problem.dy), out=out).params is out
-    assert near(problem.op.move_params(out, "cpu"), problem.forward().backward(problem.dy).params, "float32")
-
-
 def test_torch_tensors_freed_at_once_are_still_read_and_results_outlive_the_forward(torch):
     problem = problem_of("float32", T=200, B=64, units=256)
     expected = problem.forward().output
@@ -92,19 +83,6 @@ def test_torch_tensors_freed_at_once_are_still_read_and_results_outlive_the_forw
         gc.collect()
         _ = [torch.full_like(output, float("nan")) for _ in range(8)]
         assert near(from_torch(torch, output), expected, "float32")
-
-
-def test_a_layer_shares_its_buffer_with_calls_of_torch_tensors_in_stream_order(torch, cuda):
-    layer, twin = CudnnLSTM(1, 64, seed=1, device="cuda"), CudnnLSTM(1, 64, seed=1)
-    x = np.random.default_rng(0).normal(size=(50, 16, 32)).astype("f4")
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for _ in range(5):
-            on_gpu, on_cpu = layer.forward(on_torch(torch, x)), twin.forward(x)
-            ones = np.ones_like(on_cpu.outputs)
-            gradient = on_gpu.backward(on_torch(torch, ones)).params
-            layer.params -= 0.01 * cuda.device.xp.from_dlpack(gradient)
-            twin.params -= 0.01 * on_cpu.backward(ones).params
-    assert np.allclose(layer.op.move_params(layer.params, "cpu"), twin.params, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

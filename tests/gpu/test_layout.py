@@ -28,8 +28,8 @@ def test_the_queried_layout_equals_arithmetic_on_drawn_specs(cuda, answer):
     def compare(spec):
         key = f"{spec.algo} {spec.dtype} bias={spec.bias_mode} {spec.input_mode} proj={bool(spec.num_proj)}"
         try:
-            found, expected = cuda.engine.layout(spec), arithmetic_layout(spec)
-            kind, seen = ("equal", "") if found == expected else ("different", order_of(found))
+            asked = cuda.engine.layout(spec)
+            kind, seen = ("equal", "") if asked == arithmetic_layout(spec) else ("different", order_of(asked))
         except (EngineError, LayoutError) as error:
             kind, seen = type(error).__name__, str(error)
         counts[f"{key}: {kind}"] += 1

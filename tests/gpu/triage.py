@@ -1,6 +1,6 @@
 """First contact with a GPU: `python -m tests.gpu.triage NAME... --out FILE.jsonl`; without names, every check.
 
-Each check runs in a process of its own, four at a time. It writes what it saw, a line of JSON each, and what must be
+Each check runs in a process of its own, beside the others. It writes what it saw, a line of JSON each, and what must be
 mended before a long call is worth its time. The summary repeats what must be mended.
 `python -m tests.gpu.triage NAME` runs one check in this process.
 """
@@ -16,42 +16,32 @@ import json
 import math
 import os
 import shutil
-import site
 import sys
-import threading
 import time
 from pathlib import Path
-
-import numpy as np
 
 from tests.gpu import processes
 from tests.gpu.children import ROOT, lines_of, say
 from tests.gpu.machine import ON_SHIM, environment, machine
-from tests.gpu.numbers import DTYPES, lstm, problem_of, run, run_numpy, worst
+from tests.gpu.numbers import lstm, problem_of, run, run_numpy, worst
 from tests.gpu.results_file import ResultsFile
 
 COMMAND = "python -m tests.gpu.triage"
-AT_ONCE = 4
 LIMIT_S = 120
 """For one check: a machine that nobody has used reads 2 GB of libraries."""
 
 NEEDED = ("numpy", "safetensors", "filelock", "click", "rich", "ml-dtypes", "pytest", "hypothesis")
 """Packages without which the suite does not run."""
 
-COMPARED = (
-    "cupy-cuda13x", "cupy-cuda12x", "cuda-pathfinder", "torch", "triton", "jax", "jaxlib", "numba",
-    "nvidia-cudnn-cu13", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-nccl-cu13",
-)  # fmt: skip
+COMPARED = ("cupy-cuda13x", "cupy-cuda12x", "torch", "jax", "jaxlib", "numba", "nvidia-cudnn-cu13", "nvidia-nccl-cu13")
 """Packages whose versions a reader of the results asks for."""
 
 LIBRARIES = ("libcudnn", "libcublas", "libnvrtc", "libcudart", "libnccl", "libcuda.")
 
-AHEAD = ("libcudnn_graph", "libcudnn_ops", "libcudnn_adv", "libcublasLt", "libnvrtc", "libtorch_cuda", "xla_cuda")
-"""Libraries that the first calls load, in the order in which they are needed."""
-
 
 def first(cuda):
-    """One forward and backward of two layers: before anything else works."""
+    """Without torch: which libcudnn, and one forward and backward of two layers, before anything else works."""
+    say(library=str(cuda.engine.library), libraries=in_this_process())
     problem = problem_of(lstm())
     ratio = round(worst(run(cuda, problem), run_numpy(problem), problem)[0], 3)
     say(mend="" if ratio <= 1 else "wrong numbers", share_of_what_is_allowed=ratio)
@@ -105,27 +95,6 @@ def in_this_process():
     return sorted(path for path in paths if Path(path).name.startswith(LIBRARIES))
 
 
-def kernels(cuda):
-    """CuPy's kernels for each type that the engine copies; each is compiled at its first use."""
-    for dtype in DTYPES:
-        began, device, ones = time.perf_counter(), cuda.device, np.ones((4, 3, 2), lstm(dtype).dtype.numpy)
-        array = device.zeros(ones.shape, ones.dtype)
-        device.add_into(array, cuda.put(ones))
-        array = device.take(array, cuda.put(np.array([2, 0])), 1)
-        right = bool((cuda.get(device.copy(array[::2])).astype("f4") == 1).all())
-        took = round(time.perf_counter() - began, 1)
-        say(mend="" if right else f"CuPy's {dtype}", dtype=dtype, right=right, s=took)
-
-
-def library(cuda):
-    """Without torch: which libcudnn, whether it opens what it needs, how long its first handle takes; and NCCL."""
-    began = time.perf_counter()
-    cuda.engine.runtime.handles.on(cuda.device.stream())
-    first_handle_s = round(time.perf_counter() - began, 2)
-    say(library=str(cuda.engine.library), first_handle_s=first_handle_s, libraries=in_this_process())
-    say(nccl_available=importlib.import_module("cupy.cuda.nccl").available)
-
-
 def tools():
     """What the machine has, and whether `tests` is ours: another package of that name in its site folder would win."""
     import tests
@@ -143,7 +112,7 @@ def tools():
     say(mend="" if folder == str(ROOT / "tests") else "`tests` is another package", tests=folder)
 
 
-CHECKS = {check.__name__: check for check in (first, where, loaded, kernels, library, tools)}
+CHECKS = {check.__name__: check for check in (first, where, loaded, tools)}
 """Functions that report what they saw, in order of risk; one that has a parameter gets the device."""
 
 
@@ -176,24 +145,6 @@ def ask(file, stop_at, name):
     return wrong
 
 
-def ahead(packages):
-    """The libraries in folders of packages that are worth reading into the page cache before they are loaded."""
-    folders = ("nvidia/*/lib", "torch/lib", "jax_plugins")
-    paths = [path for root in packages for folder in folders for path in sorted(Path(root).glob(f"{folder}/**/*.so*"))]
-    return [path for name in AHEAD for path in paths if path.name.startswith(name)]
-
-
-def read_ahead(file):
-    """Read them, and write down how fast this disk is."""
-    began, nbytes = time.monotonic(), 0
-    for path in ahead(site.getsitepackages()):
-        with path.open("rb", buffering=0) as library_file:
-            while block := library_file.read(16 << 20):
-                nbytes += len(block)
-    seconds = round(time.monotonic() - began, 1)
-    file.add(question="triage: libraries read ahead", answer={"MB": nbytes >> 20, "seconds": seconds})
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[[], *CHECKS], help="one without --out runs in this process")
@@ -206,9 +157,7 @@ def main():
     processes.stoppable()
     stop_at, file, names = time.monotonic() + options.seconds, ResultsFile(options.out), options.names or list(CHECKS)
     file.start(COMMAND, environment(None))
-    if not ON_SHIM:
-        threading.Thread(target=read_ahead, args=(file,), daemon=True).start()
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(CHECKS)) as pool:
         answers = pool.map(functools.partial(ask, file, stop_at), names)
         to_mend = {name: wrong for name, wrong in zip(names, answers, strict=True) if wrong}
     print("\nmend before the long calls:" if to_mend else "\nnothing to mend")  # noqa: T201
