@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pycudnnrnn import convert, ops
-from pycudnnrnn.convert._exchange import split
+from pycudnnrnn.convert.exchange import split
 from pycudnnrnn.errors import PycudnnrnnError
 
 from ..data import Array, Data, flat, numpy_name, results_of, spec_of

@@ -20,9 +20,9 @@ from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._checks import needs
 from pycudnnrnn._files import Source
 from pycudnnrnn.checkpoint import bundle, folder, items, safetensors_file
-from pycudnnrnn.convert._cells import STACKS
 from pycudnnrnn.convert.keras import files as keras_files
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
+from pycudnnrnn.convert.stacks import STACKS
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 
 _FRAMEWORK: Final = "framework"

@@ -12,7 +12,7 @@ Keras::
 from __future__ import annotations
 
 from pycudnnrnn.convert import chainer, equinox, flax, gluon, jax_rnn, keras, onnx, pytorch, tensorflow
-from pycudnnrnn.convert._exchange import Canonical
+from pycudnnrnn.convert.exchange import Canonical
 from pycudnnrnn.errors import ConvertError
 
 __all__ = [

@@ -7,10 +7,10 @@ import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
-from pycudnnrnn.convert._cells import Cell, choose_under, grouped, warn_of_twins
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers, with_activation
-from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert._named import Named, flag, plain_mode, under
+from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers, with_activation
+from pycudnnrnn.convert.gates import order_of
+from pycudnnrnn.convert.named import Named, flag, plain_mode, under
+from pycudnnrnn.convert.stacks import Cell, choose_under, grouped, warn_of_twins
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "to_canonical"]

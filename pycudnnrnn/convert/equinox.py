@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Tensor, stack
-from pycudnnrnn.convert._cells import find_cells
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
-from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert._named import Named, mode_of
+from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert.gates import order_of
+from pycudnnrnn.convert.named import Named, mode_of
+from pycudnnrnn.convert.stacks import find_cells
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
 

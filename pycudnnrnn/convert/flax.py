@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
-from pycudnnrnn.convert._cells import CellKeys, find_cells, named_layers
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers, with_activation
-from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
+from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers, with_activation
+from pycudnnrnn.convert.gates import order_of
+from pycudnnrnn.convert.named import Named, flag, mode_of, plain_mode
+from pycudnnrnn.convert.stacks import CellKeys, find_cells, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, RNNMode
 

@@ -6,10 +6,10 @@ import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert import _gates
-from pycudnnrnn.convert._cells import Cell, choose_under, grouped
-from pycudnnrnn.convert._exchange import Canonical, with_activation
-from pycudnnrnn.convert._named import Named, under
+from pycudnnrnn.convert import gates
+from pycudnnrnn.convert.exchange import Canonical, with_activation
+from pycudnnrnn.convert.named import Named, under
+from pycudnnrnn.convert.stacks import Cell, choose_under, grouped
 
 __all__ = ["from_canonical", "to_canonical"]
 __dir__ = __all__.copy
@@ -57,7 +57,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "
         for (scope, side, layer), keys in grouped(named, _place).items()
     ]
     layers = choose_under(named, cells, prefix, _JOINT)
-    c = _gates.read("gluon", named, _KINDS, layers, "relu" if activation is None else activation)
+    c = gates.read("gluon", named, _KINDS, layers, "relu" if activation is None else activation)
     return with_activation(c, activation)
 
 
@@ -85,7 +85,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         ['l0_i2h_weight', 'l0_h2h_weight', 'l0_i2h_bias', 'l0_h2h_bias']
     """
     c = c.double_biases() if isinstance(c, Canonical) else c
-    return under("gluon", prefix, _gates.write("gluon", c, _name), _JOINT)
+    return under("gluon", prefix, gates.write("gluon", c, _name), _JOINT)
 
 
 def _name(kind: str, layer: int, direction: int) -> str:

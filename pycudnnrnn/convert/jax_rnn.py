@@ -10,9 +10,9 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, unstack
-from pycudnnrnn.convert._exchange import Canonical, assemble, split
-from pycudnnrnn.convert._gates import form_of
-from pycudnnrnn.convert._named import Named, flag
+from pycudnnrnn.convert.exchange import Canonical, assemble, split
+from pycudnnrnn.convert.gates import form_of
+from pycudnnrnn.convert.named import Named, flag
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 

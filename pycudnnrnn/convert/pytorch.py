@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
-from pycudnnrnn.convert import _gates
-from pycudnnrnn.convert._cells import STACKS, Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
-from pycudnnrnn.convert._exchange import Canonical, with_activation
-from pycudnnrnn.convert._named import Named, plain_mode, under
+from pycudnnrnn.convert import gates
+from pycudnnrnn.convert.exchange import Canonical, with_activation
+from pycudnnrnn.convert.named import Named, plain_mode, under
+from pycudnnrnn.convert.stacks import STACKS, Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
 
 __all__ = ["from_canonical", "name_of", "to_canonical"]
 __dir__ = __all__.copy
@@ -92,7 +92,7 @@ def to_canonical(
     if nonlinearity is not None:
         plain_mode("pytorch", nonlinearity, "nonlinearity")
     named, cells = _chosen_cells(arrays, prefix, layers)
-    c = _gates.read("pytorch", named, _KINDS, cells, nonlinearity or "tanh")
+    c = gates.read("pytorch", named, _KINDS, cells, nonlinearity or "tanh")
     return with_activation(c, nonlinearity, "nonlinearity")
 
 
@@ -120,7 +120,7 @@ def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:
         >>> [(name, array.shape) for name, array in arrays.items()][:2]
         [('weight_ih_l0', (16, 3)), ('weight_hh_l0', (16, 4))]
     """
-    return under("pytorch", prefix, _gates.write("pytorch", c, name_of), _JOINT)
+    return under("pytorch", prefix, gates.write("pytorch", c, name_of), _JOINT)
 
 
 def name_of(kind: str, layer: int, direction: int) -> str:

@@ -18,9 +18,9 @@ from pycudnnrnn._forms import Array
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn._tf1 import tensors as tf1
 from pycudnnrnn._tf1.tensors import AVERAGE, MODES, STACKED_GATES
-from pycudnnrnn.convert._cells import STACKS, Cell, Layers, Stack, choose, nearest, stacks_of
-from pycudnnrnn.convert._exchange import Canonical, assemble, check_target, split
-from pycudnnrnn.convert._named import Named, completed, flag, plain_mode, under
+from pycudnnrnn.convert.exchange import Canonical, assemble, check_target, split
+from pycudnnrnn.convert.named import Named, completed, flag, plain_mode, under
+from pycudnnrnn.convert.stacks import STACKS, Cell, Layers, Stack, choose, nearest, stacks_of
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, LSTMGate, RNNMode, RNNSpec
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from pycudnnrnn.convert._gates import form_of
+from pycudnnrnn.convert.gates import form_of
 from pycudnnrnn.convert.pytorch import name_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES

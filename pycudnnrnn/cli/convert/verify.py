@@ -19,7 +19,7 @@ from pycudnnrnn import convert as converters
 from pycudnnrnn import ops
 from pycudnnrnn._forms import Array
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.convert._named import Named
+from pycudnnrnn.convert.named import Named
 from pycudnnrnn.convert.onnx.model import model_of
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.spec import DType, RNNSpec

@@ -11,13 +11,13 @@ import numpy as np
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, stack, unstack
 from pycudnnrnn._messages import Assumption, warn
-from pycudnnrnn.convert._cells import CellKeys, layer_names, named_layers
-from pycudnnrnn.convert._exchange import Canonical, assemble, split
-from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert._named import Named, flag, mode_of, plain_mode
+from pycudnnrnn.convert.exchange import Canonical, assemble, split
+from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.keras.config import config_of
 from pycudnnrnn.convert.keras.files import read, write_h5
 from pycudnnrnn.convert.keras.used import used_cells
+from pycudnnrnn.convert.named import Named, flag, mode_of, plain_mode
+from pycudnnrnn.convert.stacks import CellKeys, layer_names, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 

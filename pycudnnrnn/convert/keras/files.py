@@ -22,8 +22,8 @@ from typing import Any, Final
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._files import Source, write_atomically
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert._named import Named
 from pycudnnrnn.convert.keras.config import FileArrays, Layer, model_of, parsed
+from pycudnnrnn.convert.named import Named
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import DType
 

@@ -8,7 +8,10 @@ from typing import Any, Final, NoReturn
 
 from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._messages import Assumption, warn
-from pycudnnrnn.convert._cells import (
+from pycudnnrnn.convert.keras.config import SETTINGS, Layer, Settings, config_of, layers_of_cells, model_of, short_names
+from pycudnnrnn.convert.keras.files import VARIABLES
+from pycudnnrnn.convert.named import Named
+from pycudnnrnn.convert.stacks import (
     STACKS,
     CellKeys,
     Stack,
@@ -20,9 +23,6 @@ from pycudnnrnn.convert._cells import (
     nearest,
     paths_under,
 )  # fmt: skip
-from pycudnnrnn.convert._named import Named
-from pycudnnrnn.convert.keras.config import SETTINGS, Layer, Settings, config_of, layers_of_cells, model_of, short_names
-from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.errors import ConvertError
 
 _KEY: Final = re.compile(

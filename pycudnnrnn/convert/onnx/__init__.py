@@ -10,9 +10,9 @@ import numpy as np
 
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array, Form, RowKind, Tensor, unstack
-from pycudnnrnn.convert._exchange import Canonical, assemble, split
-from pycudnnrnn.convert._gates import order_of
-from pycudnnrnn.convert._named import Named, flag, mode_of
+from pycudnnrnn.convert.exchange import Canonical, assemble, split
+from pycudnnrnn.convert.gates import order_of
+from pycudnnrnn.convert.named import Named, flag, mode_of
 from pycudnnrnn.convert.onnx.model import model_of, read_nodes
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode

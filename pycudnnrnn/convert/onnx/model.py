@@ -8,8 +8,8 @@ import numpy as np
 
 from pycudnnrnn._checks import needs, shorten
 from pycudnnrnn._forms import Array
-from pycudnnrnn.convert._cells import STACKS, Stack
 from pycudnnrnn.convert.onnx.graph import NAME_THEM, Graph, name_of, warn_of_call_inputs
+from pycudnnrnn.convert.stacks import STACKS, Stack
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode, RNNSpec
 

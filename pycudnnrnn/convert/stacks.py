@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from pycudnnrnn._checks import shorten, some
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn._tf1.tensors import AVERAGE
-from pycudnnrnn.convert._named import Named, completed, flag
+from pycudnnrnn.convert.named import Named, completed, flag
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")

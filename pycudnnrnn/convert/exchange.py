@@ -10,7 +10,7 @@ import numpy as np
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, pseudo_layers, unstack
 from pycudnnrnn._messages import Assumption, warn
-from pycudnnrnn.convert._named import Named, as_numpy, described
+from pycudnnrnn.convert.named import Named, as_numpy, described
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec

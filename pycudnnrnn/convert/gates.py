@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pycudnnrnn._forms import Array, Form, stack
-from pycudnnrnn.convert._cells import Layers
-from pycudnnrnn.convert._exchange import Canonical, assemble, split, take_layers
-from pycudnnrnn.convert._named import Named, mode_of
+from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert.named import Named, mode_of
+from pycudnnrnn.convert.stacks import Layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, LSTMGate, RNNMode
 
