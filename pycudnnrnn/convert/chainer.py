@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, RowKind, stack
-from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers, with_activation
+from pycudnnrnn.convert.exchange import Canonical, read_cells, split, with_activation
 from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.named import Named, flag, plain_mode, under
-from pycudnnrnn.convert.stacks import Cell, choose_under, grouped, warn_of_twins
+from pycudnnrnn.convert.stacks import Cell, choose_under, grouped, warn_of_order
 from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "to_canonical"]
@@ -64,18 +63,19 @@ def to_canonical(
         Cell(f"{scope}{number}", keys, scope, int(number) // D, int(number) % D == 1, (scope, scope.lstrip("/")), None)
         for (scope, number), keys in grouped(named, _place).items()
     ]
-    ordered = [cell for layer in choose_under(named, cells, prefix, "/") for cell in layer]
+    rows = choose_under(named, cells, prefix, "/")
+    if len(rows[0]) < D:
+        named.refuse(rows[0][0].scope, "has no second child, for the backward direction")
     if bidirectional is None:
-        warn_of_twins(named, [(cell.scope, cell.keys) for cell in ordered])
-    first = ordered[0].scope
-    G = (1 + max((int(part[1]) for cell in ordered for part in cell.keys if part[0] == "w"), default=0)) // 2
+        warn_of_order(named, rows, certain=True)
+    G = (
+        1 + max((int(part[1]) for row in rows for cell in row for part in cell.keys if part[0] == "w"), default=0)
+    ) // 2
     modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain}
     if G not in modes:
-        named.refuse(f"{first}/w*", f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}")
-    U, I = named.shape(f"{first}/w0", 2)
-    keys = [functools.partial("{}/{}".format, cell.scope) for cell in ordered]
-    layers = take_layers(named, _form(modes[G]), keys, (G, I, U, U), D)
-    return with_activation(assemble("chainer", modes[G], layers, D), activation)
+        why = f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}"
+        named.refuse(f"{rows[0][0].scope}/w*", why)
+    return with_activation(read_cells(named, modes[G], _form(modes[G]), rows), activation)
 
 
 def from_canonical(c: Canonical, *, prefix: str = "") -> dict[str, Array]:

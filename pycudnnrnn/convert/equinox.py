@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pycudnnrnn._forms import Array, Form, Tensor, stack
-from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert.exchange import Canonical, read_cells, split
 from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.named import Named, mode_of
-from pycudnnrnn.convert.stacks import find_cells
+from pycudnnrnn.convert.stacks import Cell, grouped, layers_by_path
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GRUGate, RNNMode
 
@@ -60,16 +60,13 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
         path, _, leaf = key.rpartition("/")
         return (path, leaf) if path in recurrent and leaf in _LEAVES else None  # a Linear has a bias, too
 
-    cells, num_dirs = find_cells(named, leaf_of, layers, bidirectional)
-    first = cells[0].keys
-    rows, U = named.shape(first["weight_hh"], 2)
-    mode = mode_of("equinox", first["weight_hh"], rows, U, "tanh")
+    rows = layers_by_path(named, [Cell(*cell) for cell in grouped(named, leaf_of).items()], layers, bidirectional)
+    first = rows[0][0].keys
+    height, U = named.shape(first["weight_hh"], 2)
+    mode = mode_of("equinox", first["weight_hh"], height, U, "tanh")
     if mode not in (RNNMode.LSTM, RNNMode.GRU):
         named.refuse(first["weight_hh"], "has one gate, and Equinox has no such cell")
-    inputs = named.shape(cells[0].key("weight_ih"), 2)[1]
-    form = _form(mode, biases="bias" in first)
-    pseudo_layers = take_layers(named, form, [cell.key for cell in cells], (rows // U, inputs, U, U), num_dirs)
-    return assemble("equinox", mode, pseudo_layers, num_dirs)
+    return read_cells(named, mode, _form(mode, biases="bias" in first), rows)
 
 
 def from_canonical(c: Canonical) -> dict[str, Array]:

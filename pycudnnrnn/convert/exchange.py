@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy as np
 from pycudnnrnn._forms import Array, Form, PseudoLayer, pseudo_layers, unstack
 from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert.named import Named, as_numpy, described
+from pycudnnrnn.convert.stacks import Layers
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.spec import BiasMode, Direction, InputMode, RNNMode, RNNSpec
+from pycudnnrnn.spec import GATES, BiasMode, Direction, InputMode, RNNMode, RNNSpec
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -139,27 +140,20 @@ def check_target(framework: str, c: Any, *, projection: bool) -> None:
         raise ConvertError(framework, "num_proj", f"its LSTM has no projection, and this one has {spec.num_proj}")
 
 
-def take_layers(
-    named: Named,
-    form: Form,
-    keys: Iterable[Callable[[str], str]],
-    sizes: tuple[int, int, int, int],
-    num_dirs: int,
-    *,
-    sums: Literal["bW", "bR"] = "bW",
-) -> list[PseudoLayer]:
-    """Take the arrays of every cell, and nothing else. For each pseudo-layer, `keys` turns a form's name into its key.
-
-    `sizes` are gates, inputs, units and the width of the state. `sums` chooses the bias that a sum of two is read as.
+def read_cells(named: Named, mode: RNNMode, form: Form, rows: Layers, *, sums: Literal["bW", "bR"] = "bW") -> Canonical:
+    """Take the arrays of every cell, and nothing else. `sums` chooses the bias that a sum of two is read as.
 
     Raises:
-        ConvertError: an array is missing, left over or misshapen.
+        ConvertError: an array is missing, left over or misshapen, or cuDNN has no such RNN.
     """
-    G, I, U, P = sizes
+    W, R = (next(tensor for tensor in form if tensor.parts[0][0] == kind) for kind in "WR")
+    (_, I), (units, P) = (named.shape(rows[0][0].key(t.name), 2)[:: -1 if t.columns else 1] for t in (W, R))
+    U, G, D = units // len(R.parts), len(GATES[mode]), len(rows[0])
     layers = []
-    for p, key in enumerate(keys):
-        inputs = I if p < num_dirs else num_dirs * P
-        arrays = {tensor.name: named.take(key(tensor.name), *tensor.shape(inputs, U, P)) for tensor in form}
-        layers.append(unstack(form, arrays, G, sums=sums))
+    for k, row in enumerate(rows):
+        for cell in row:
+            shapes = {tensor.name: tensor.shape(D * P if k else I, U, P) for tensor in form}
+            arrays = {name: named.take(cell.key(name), *shape) for name, shape in shapes.items()}
+            layers.append(unstack(form, arrays, G, sums=sums))
     named.finish()
-    return layers
+    return assemble(named.framework, mode, layers, D)

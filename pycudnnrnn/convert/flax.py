@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
-from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers, with_activation
+from pycudnnrnn.convert.exchange import Canonical, read_cells, split, with_activation
 from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.named import Named, flag, mode_of, plain_mode
-from pycudnnrnn.convert.stacks import CellKeys, find_cells, named_layers
+from pycudnnrnn.convert.stacks import Cell, grouped, layers_by_path, named_layers
 from pycudnnrnn.errors import ConvertError
-from pycudnnrnn.spec import GATES, GRUGate, RNNMode
+from pycudnnrnn.spec import GRUGate, RNNMode
 
 __all__ = ["from_canonical", "to_canonical"]
 __dir__ = __all__.copy
@@ -66,17 +66,12 @@ def to_canonical(
     named = Named("flax", arrays)
     if any("rngs" in key.split("/") for key in named):
         named.advice = "; nnx.state(module, nnx.Param) has only the weights"
-    cells, num_dirs = find_cells(named, _leaf, layers, bidirectional)
-    first = cells[0]
+    rows = layers_by_path(named, [Cell(*cell) for cell in grouped(named, _leaf).items()], layers, bidirectional)
+    first = rows[0][0]
     stacked = "dense_i/kernel" in first.keys or "dense_h/kernel" in first.keys
     mode = _mode_of(named, first, "tanh" if activation is None else activation, stacked=stacked)
     form = _form(mode, stacked=stacked, biases=any(leaf.endswith("bias") for leaf in first.keys))
-    into, of = (next(t.name for t in form if t.parts[0][0] == kind) for kind in "WR")
-    U, inputs = named.shape(first.key(of), 2)[0 if stacked else 1], named.shape(first.key(into), 2)[0]
-    sizes = len(GATES[mode]), inputs, U, U
-    sums: Literal["bW", "bR"] = "bR" if mode is RNNMode.LSTM else "bW"
-    pseudo_layers = take_layers(named, form, [cell.key for cell in cells], sizes, num_dirs, sums=sums)
-    return with_activation(assemble("flax", mode, pseudo_layers, num_dirs), activation)
+    return with_activation(read_cells(named, mode, form, rows, sums="bR" if mode is RNNMode.LSTM else "bW"), activation)
 
 
 def from_canonical(
@@ -153,7 +148,7 @@ def _form(mode: RNNMode, *, stacked: bool, biases: bool = True) -> Form:
     return tuple(form)
 
 
-def _mode_of(named: Named, first: CellKeys, activation: str, *, stacked: bool) -> RNNMode:
+def _mode_of(named: Named, first: Cell, activation: str, *, stacked: bool) -> RNNMode:
     if stacked:
         U, columns = named.shape(first.key("dense_h/kernel"), 2)
         return mode_of("flax", first.key("dense_h/kernel"), columns, U, activation)

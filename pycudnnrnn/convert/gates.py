@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pycudnnrnn._forms import Array, Form, stack
-from pycudnnrnn.convert.exchange import Canonical, assemble, split, take_layers
+from pycudnnrnn.convert.exchange import Canonical, read_cells, split
 from pycudnnrnn.convert.named import Named, mode_of
 from pycudnnrnn.convert.stacks import Layers
-from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import GATES, GRUGate, LSTMGate, RNNMode
 
 Order = tuple[int, ...]
@@ -49,32 +48,20 @@ def form_of(framework: str, mode: RNNMode, *, biases: bool, projection: bool) ->
     return (*stacks, stack("projection", "P", [0])) if projection else tuple(stacks)
 
 
-def read(framework: str, named: Named, kinds: Mapping[str, str], layers: Layers, activation: str) -> Canonical:
+def read(named: Named, kinds: Mapping[str, str], rows: Layers, activation: str) -> Canonical:
     """Take every array of these cells, and nothing else. `kinds` are the names of the arrays of a cell.
 
     Raises:
         ConvertError: an array is missing, left over or misshapen.
     """
-
-    def name(kind: str, layer: int, direction: int) -> str:
-        part, key = next(iter(layers[layer][direction].keys.items()))
-        above, _, place = key.rpartition(part)
-        return f"{above}{kinds[kind]}{place}"
-
-    num_dirs = len(layers[0])
-    has_biases = any("bias" in part for row in layers for cell in row for part in cell.keys)
-    first, projection = name("R", 0, 0), name("projection", 0, 0)
-    rows, P = named.shape(first, 2)
-    U = named.shape(projection, 2)[1] if projection in named else P
-    if projection in named and rows != 4 * U:
-        named.refuse(projection, f"expecting {rows} / 4 columns (only the LSTM projects), got {U}")
-    mode = mode_of(framework, first, rows, U, activation)
-    if activation == "relu" and mode in (RNNMode.LSTM, RNNMode.GRU) and framework == "pytorch":
-        raise ConvertError(framework, "nonlinearity", f"'relu' belongs to the plain cell, and this is {str(mode)!r}")
-    form = form_of(framework, mode, biases=has_biases, projection=projection in named)
-    keys = [lambda kind, p=p: name(kind, *divmod(p, num_dirs)) for p in range(len(layers) * num_dirs)]
-    sizes = rows // U, named.shape(name("W", 0, 0), 2)[1], U, P
-    return assemble(framework, mode, take_layers(named, form, keys, sizes, num_dirs), num_dirs)
+    first = rows[0][0]
+    recurrent, projection = first.key(kinds["R"]), first.keys.get(kinds["projection"])
+    height, P = named.shape(recurrent, 2)
+    U = P if projection is None else named.shape(projection, 2)[1]
+    mode = mode_of(named.framework, recurrent, height, U, activation)
+    has_biases = any("bias" in part for row in rows for cell in row for part in cell.keys)
+    form = form_of(named.framework, mode, biases=has_biases, projection=projection is not None)
+    return read_cells(named, mode, tuple(tensor._replace(name=kinds[tensor.name]) for tensor in form), rows)
 
 
 def write(framework: str, c: Canonical, name: Callable[[str, int, int], str]) -> dict[str, Array]:

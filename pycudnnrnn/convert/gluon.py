@@ -57,7 +57,7 @@ def to_canonical(arrays: Any, *, prefix: str = "", activation: Literal["tanh", "
         for (scope, side, layer), keys in grouped(named, _place).items()
     ]
     layers = choose_under(named, cells, prefix, _JOINT)
-    c = gates.read("gluon", named, _KINDS, layers, "relu" if activation is None else activation)
+    c = gates.read(named, _KINDS, layers, "relu" if activation is None else activation)
     return with_activation(c, activation)
 
 

@@ -12,6 +12,8 @@ from pycudnnrnn.convert import gates
 from pycudnnrnn.convert.exchange import Canonical, with_activation
 from pycudnnrnn.convert.named import Named, plain_mode, under
 from pycudnnrnn.convert.stacks import STACKS, Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
+from pycudnnrnn.errors import ConvertError
+from pycudnnrnn.spec import RNNMode
 
 __all__ = ["from_canonical", "name_of", "to_canonical"]
 __dir__ = __all__.copy
@@ -92,7 +94,11 @@ def to_canonical(
     if nonlinearity is not None:
         plain_mode("pytorch", nonlinearity, "nonlinearity")
     named, cells = _chosen_cells(arrays, prefix, layers)
-    c = gates.read("pytorch", named, _KINDS, cells, nonlinearity or "tanh")
+    c = gates.read(named, _KINDS, cells, nonlinearity or "tanh")
+    if nonlinearity == "relu" and c.spec.mode in (RNNMode.LSTM, RNNMode.GRU):
+        raise ConvertError(
+            "pytorch", "nonlinearity", f"'relu' belongs to the plain cell, and this is {str(c.spec.mode)!r}"
+        )
     return with_activation(c, nonlinearity, "nonlinearity")
 
 

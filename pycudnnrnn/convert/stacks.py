@@ -1,7 +1,7 @@
 """The recurrent cells that a reader recognises among named arrays, and the stack that the caller means.
 
-Frameworks whose names say what a stack is have `Cell`s, of which `choose` takes one stack. In Flax, Equinox and Keras
-any names may surround a cell (`CellKeys`), and `find_cells` orders them by the numbers in these.
+Frameworks whose names say what a stack is have cells with a stack, of which `choose` takes one. In Flax, Equinox and
+Keras any names may surround a cell, and `layers_by_path` orders them by the numbers in these.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from pycudnnrnn.convert.named import Named, completed, flag
 from pycudnnrnn.errors import ConvertError
 
 _WORD: Final = re.compile(r"(^|/)(forward|backward|fw|bw)(?=$|[/_])")
-_OWN_NUMBER: Final = re.compile(r"/(?:lstm|gru|simple_rnn)_cell(?:_[0-9]+)?$")
+_CELL_NUMBER: Final = re.compile(r"/(?:lstm|gru|simple_rnn)_cell(?:_[0-9]+)?$")
 """The end of a cell's path in Keras: cells are counted, so that the two directions of a layer have two numbers."""
 
 _INNER: Final = re.compile(r"(?:(?:^|/)(?:(?:forward|backward|fw|bw)(?:_[^/]*)?|[^/]*cell(?:_[0-9]+)?))+$")
 """The end of a cell's path, inside its layer."""
 
-
-Layers = list[list["Cell"]]
-"""The cells of a stack: for each layer the forward cell, and the backward one if there are two directions."""
+_ONE_WAY: Final = "is one direction of a layer by its name: add the other, or take the direction out of its name"
 
 
 class Cell(NamedTuple):
@@ -38,11 +36,22 @@ class Cell(NamedTuple):
 
     scope: str
     keys: dict[str, str]
-    stack: str
-    layer: int
-    backward: bool
-    prefixes: tuple[str, ...]
-    alone: str | None
+    stack: str = ""
+    layer: int = 0
+    backward: bool = False
+    prefixes: tuple[str, ...] = ()
+    alone: str | None = None
+
+    def key(self, part: str) -> str:
+        """Return the key of an array of the cell, also if it is missing."""
+        other, key = next(iter(self.keys.items()))
+        above, there, place = key.rpartition(other)
+        missing = f"{above}{part}{place}" if there else f"{self.scope}/{part}".lstrip("/")
+        return self.keys.get(part, missing)
+
+
+Layers = list[list[Cell]]
+"""The cells of a stack: for each layer the forward cell, and the backward one if there are two directions."""
 
 
 class Stack(NamedTuple):
@@ -100,82 +109,106 @@ def choose_under(named: Named, cells: Sequence[Cell], prefix: str, joint: str, l
     Raises:
         ConvertError: there is none, or more than one stack; or the cells are not one stack.
     """
-    if not cells:
-        raise ConvertError(named.framework, "arrays", nearest(named))
     prefix = completed(named.framework, prefix, joint)
-    chosen = choose(named.framework, cells, prefix, layers, stacks_of(cells))
+    chosen = choose(named, cells, prefix, layers, stacks_of(cells))
     keys = {key for row in chosen for cell in row for key in cell.keys.values()}
     named.keep_only(lambda key: key in keys or (layers is None and key.startswith(prefix)))
     return chosen
 
 
-def choose(framework: str, cells: Sequence[Cell], prefix: str, layers: Any, stacks: Iterable[Stack]) -> Layers:
+def choose(named: Named, cells: Sequence[Cell], prefix: str, layers: Any, stacks: Iterable[Stack]) -> Layers:
     """Return the cells of the stack or the cell with this prefix, or the listed ones.
 
     Raises:
         ConvertError: there is none, or more than one stack; or the cells are not one stack.
     """
+    framework = named.framework
+    if not cells:
+        raise ConvertError(framework, "arrays", nearest(named))
     if layers is not None and prefix:
         raise ConvertError(framework, "prefix", "`layers` takes whole scopes: leave out one of the two")
     if layers is not None:
-        return listed_layers(framework, cells, layers, stacks)
+        return listed_layers(framework, cells, layers, [bare(cell.scope) for cell in cells])
     alone = [[[cell]] for cell in cells if cell.alone == prefix]
     stack = [cell for cell in cells if prefix in cell.prefixes]
     if not alone and len({cell.stack for cell in stack}) != 1:
         number = "more than one" if stack else "no"
         why = f"there is {number} RNN under {prefix!r}" if prefix else "the RNN is a part of this model"
-        raise unclear(framework, "prefix" if prefix else "arrays", why, stacks)
+        raise unclear(framework, "prefix" if prefix else "arrays", why, list(stacks))
     return alone[0] if alone else in_layers(framework, stack)
 
 
 def in_layers(framework: str, cells: Sequence[Cell]) -> Layers:
-    """Order the cells of one stack by the numbers and directions in their names.
+    """Order the cells of one stack by their layers and directions.
 
     Raises:
         ConvertError: a layer or a direction is missing, or there twice.
     """
     places = {(cell.layer, cell.backward): cell for cell in cells}
     if len(places) != len(cells):
-        names = some([cell.scope for cell in cells], repr)
+        names = some([cell.scope for cell in cells], shorten)
         raise ConvertError(framework, names, "the names do not contain the order of these layers: give `layers`")
     num_layers, sides = 1 + max(cell.layer for cell in cells), sorted({cell.backward for cell in cells})
-    for place in ((layer, side) for layer in range(num_layers) for side in sides):
-        if place not in places:
-            why = f"of {num_layers * len(sides)} cells by their numbers, number {place[0]} is missing: give `layers`"
+    for layer, side in ((layer, side) for layer in range(num_layers) for side in sides):
+        if (layer, side) not in places:
+            way = "backward" if side else "forward"
+            why = f"by the numbers in the names, the {way} cell of layer {layer} is missing: give `layers`"
             raise ConvertError(framework, shorten(cells[0].scope), why)
     if sides == [True]:
-        raise ConvertError(framework, shorten(cells[0].scope), "has only the backward direction")
+        raise ConvertError(framework, shorten(cells[0].scope), _ONE_WAY)
     return [[places[layer, side] for side in sides] for layer in range(num_layers)]
 
 
-def listed_layers(framework: str, cells: Sequence[Cell], layers: Any, stacks: Iterable[Stack]) -> Layers:
-    """Return the layers that the caller lists: scopes of cells or of stacks, or pairs (forward, backward) of cells.
+def listed_layers(
+    framework: str, cells: Sequence[Cell], layers: Any, names: list[str], order: Callable[..., Layers] = in_layers
+) -> Layers:
+    """Return the layers that the caller lists: names of cells or of stacks, or pairs (forward, backward) of cells.
+
+    `names` are those to choose from. `order` orders the cells of one name.
 
     Raises:
         ConvertError: not a list of names and pairs, no cell of a name, or layers of one and of two directions.
     """
     check_layers(framework, layers)
-
-    def under(name: str) -> Layers:
-        cell = [[[cell]] for cell in cells if bare(cell.scope) == bare(name)]
-        stack = [cell for cell in cells if bare(cell.stack) == bare(name)]
-        if not cell and not stack:
-            raise unclear(framework, f"layers: {shorten(bare(name))}", "no recurrent cell has this scope", stacks)
-        return cell[-1] if cell else in_layers(framework, stack)
-
-    chosen: Layers = []
+    by_scope = {cell.scope: cell for cell in cells}
+    rows: Layers = []
     for entry in layers:
-        rows = [row for name in ([entry] if isinstance(entry, str) else entry) for row in under(name)]
-        if not isinstance(entry, str) and [len(row) for row in rows] != [1, 1]:
+        pair = [entry] if isinstance(entry, str) else entry
+        each = [[by_scope[scope] for scope in under(framework, by_scope, name, names)] for name in pair]
+        if len(pair) == 2 and [len(group) for group in each] != [1, 1]:
             raise ConvertError(framework, f"layers: {shorten(entry)}", "a pair takes two single cells")
-        chosen += rows if isinstance(entry, str) else [rows[0] + rows[1]]
-    if len({len(row) for row in chosen}) > 1:
+        are_cells = len(pair) == 2 or _parts(entry) == _parts(each[0][0].scope)
+        rows += [[cell for (cell,) in each]] if are_cells else order(framework, each[0])
+    if len({len(row) for row in rows}) > 1:
         why = f"layers of one and of two directions do not make one stack: {shorten(layers)}"
         raise ConvertError(framework, "layers", why)
-    scopes = [cell.scope for row in chosen for cell in row]
+    scopes = [cell.scope for row in rows for cell in row]
     if len(set(scopes)) != len(scopes):
         raise ConvertError(framework, "layers", f"a cell is listed twice: {shorten(layers)}")
-    return chosen
+    return rows
+
+
+def under(framework: str, scopes: Collection[str], name: str, names: list[str]) -> list[str]:
+    """Return the scopes that a name in `layers` means: this one, or those that begin with it, or that contain it.
+
+    Raises:
+        ConvertError: there are none; `names` are those to choose from.
+    """
+    part = _parts(name)
+    for fits in (str.__eq__, str.startswith, str.__contains__):
+        if meant := [scope for scope in scopes if fits(_parts(scope), part)]:
+            return meant
+    why = f"no recurrent cell is under this name; the names here are {some(names, shorten)}"
+    raise ConvertError(framework, f"layers: {shorten(name)}", why)
+
+
+def is_under(scope: str, name: str) -> bool:
+    """Return whether a scope contains a name, which may have several parts."""
+    return _parts(name) in _parts(scope)
+
+
+def _parts(scope: str) -> str:
+    return f"/{bare(scope).replace('.', '/').lstrip('/')}/"
 
 
 def check_layers(framework: str, layers: Any) -> None:
@@ -198,15 +231,14 @@ def bare(scope: str) -> str:
     return scope.rstrip("./")
 
 
-def unclear(framework: str, what: str, why: str, stacks: Iterable[Stack]) -> ConvertError:
+def unclear(framework: str, what: str, why: str, stacks: list[Stack]) -> ConvertError:
     """Return the error of a choice that the caller has to make. Its text lists what there is to choose."""
-    listed = list(stacks)
-    if listed:
-        why += f"; choose one: {some(list(map(str, listed)), str)}"
-        why += f"; {listed[0].option()} on the command line, where inspect describes each"
-    if len(listed) > 1 and framework in {"pytorch", "tensorflow"}:
+    if stacks:
+        why += f"; choose one: {some(list(map(str, stacks)), str)}"
+        why += f"; {stacks[0].option()} on the command line, where inspect describes each"
+    if len(stacks) > 1 and framework in {"pytorch", "tensorflow"}:
         why += ", or list the layers of one from the bottom: layers=[...]"
-    return ConvertError(framework, what, why, tuple(stack.keywords for stack in listed if stack.certain))
+    return ConvertError(framework, what, why, tuple(stack.keywords for stack in stacks if stack.certain))
 
 
 def nearest(named: Named) -> str:
@@ -223,109 +255,81 @@ def nearest(named: Named) -> str:
     return f"no recurrent cell among {len(list(named))} arrays; the nearest names are {names}{hint}"
 
 
-class CellKeys(NamedTuple):
-    """The keys of one cell, by the array that they hold."""
+def layers_by_path(named: Named, cells: Sequence[Cell], layers: Any, bidirectional: Any = None) -> Layers:
+    """Return the layers of the model, from cells whose scopes are paths.
 
-    path: str
-    keys: dict[str, str]
-
-    def key(self, leaf: str) -> str:
-        """Return the key of an array of the cell, also if it is missing."""
-        return self.keys.get(leaf, f"{self.path}/{leaf}".lstrip("/"))
-
-
-def find_cells(
-    named: Named, leaf_of: Callable[[str], tuple[str, str] | None], layers: Any, bidirectional: Any
-) -> tuple[list[CellKeys], int]:
-    """Return the cells of the model, pseudo-layer by pseudo-layer, and the number of directions.
-
-    `leaf_of` splits a key into its cell's path and the name of the array. A path may contain the direction
-    ("forward_lstm", "backward_rnn"); `bidirectional=True` pairs cells whose paths do not. `layers` lists the layers in
-    order, and leaves the rest of the model out. Without it every key counts, and the numbers in the names order the
-    layers.
+    A path may contain the direction ("forward_lstm", "backward_rnn"); `bidirectional=True` pairs cells whose paths do
+    not. `layers` lists the layers in order, and leaves the rest of the model out. Without it every key counts, and the
+    numbers in the names order the layers.
 
     Raises:
         ConvertError: no cell, a missing direction or layer, or names that do not give the order of the layers.
     """
+    framework = named.framework
     if bidirectional is not None:
-        bidirectional = flag(named.framework, "bidirectional", bidirectional)
-    check_layers(named.framework, layers)
-    cells = group_cells(named, leaf_of)
+        bidirectional = flag(framework, "bidirectional", bidirectional)
     if not cells:
-        raise ConvertError(named.framework, "arrays", f"no recurrent cell among {shorten(sorted(named))}")
-    names = layer_names([cell.path for cell in cells])
-    both = any(_WORD.search(cell.path) for cell in cells)
+        raise ConvertError(framework, "arrays", nearest(named))
+    names = layer_names(cells)
+    both = any(_WORD.search(cell.scope) for cell in cells)
     if both and bidirectional is False:
-        raise ConvertError(named.framework, "bidirectional", "is False, and the names say forward and backward")
-    if layers is None:
-        rows = _in_order(named.framework, cells)
+        raise ConvertError(framework, "bidirectional", "is False, and the names say forward and backward")
+    if layers is not None:
+        rows = listed_layers(framework, cells, layers, names, _by_number)
+        keys = {key for row in rows for cell in row for key in cell.keys.values()}
+        named.keep_only(keys.__contains__)
+    else:
+        rows = _by_number(framework, cells)
         if any(names):
             named.advice = "; without `layers`, all arrays are read as one stack: choose from "
             named.advice += f"{some(names, shorten)} with layers=[...], or -s layers=... on the command line"
-    else:
-        rows = [row for entry in layers for row in _listed(named.framework, cells, names, entry)]
-        paths = {cell.path for row in rows for cell in row}
-        if len(paths) != sum(map(len, rows)):
-            raise ConvertError(named.framework, "layers", f"a cell is under two of these names: {shorten(layers)}")
-        chosen = [name for entry in layers for name in ([entry] if isinstance(entry, str) else entry)]
-        named.keep_only(lambda key: any(is_under(key, name) for name in chosen))
-    if bidirectional is None and layers is None and named.framework != "keras":  # whose reader says what it assumes
-        warn_of_twins(named, [row[0] for row in rows if len(row) == 1])
+        certain = len(rows) == 1 or all("layer" in row[0].scope for row in rows)
+        if bidirectional is None and not certain and framework != "keras":  # whose reader says what it assumes
+            warn_of_order(named, rows)
     if bidirectional and not both:
         if len(rows) % 2:
-            raise ConvertError(named.framework, "bidirectional", f"{len(rows)} cells do not make pairs")
+            raise ConvertError(framework, "bidirectional", f"{len(rows)} cells do not make pairs")
         rows = [rows[k] + rows[k + 1] for k in range(0, len(rows), 2)]
-    two = any(len(row) == 2 or _WORD.search(row[0].path) for row in rows)
-    if two and any(len(row) == 1 for row in rows):
-        single = next(row[0].path for row in rows if len(row) == 1)
-        why = "has only one direction: add the other, or give `layers` without it"
-        raise ConvertError(named.framework, shorten(single), why)
-    return [cell for row in rows for cell in row], len(rows[0])
+    for row in rows:
+        if len(row) == 1 and _WORD.search(row[0].scope):
+            raise ConvertError(framework, shorten(row[0].scope), _ONE_WAY)
+    return rows
 
 
-def warn_of_twins(named: Named, cells: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Warn of two cells with the same shapes, given by path and keys: they may be one layer's directions."""
-    shapes = [sorted((part, named.shape_of(key)) for part, key in keys.items()) for _, keys in cells]
-    if len(shapes) == 2 and shapes[0] == shapes[1] and not all("layer" in path for path, _ in cells):
-        names = " and ".join(shorten(path) for path, _ in cells)
-        warn(f"{names} are read as two layers: if they are two directions, give bidirectional=True", Assumption)
-
-
-def _listed(framework: str, cells: list[CellKeys], names: list[str], entry: Any) -> list[list[CellKeys]]:
-    """Return the layers under a name of `layers`, or the one of a pair of names."""
-    paths = [cell.path for cell in cells]
-    chosen = [paths_under(framework, paths, n, names) for n in ([entry] if isinstance(entry, str) else entry)]
-    under = [[cell for cell in cells if cell.path in each] for each in chosen]
-    if isinstance(entry, str):
-        return _in_order(framework, under[0])
-    if [len(each) for each in under] != [1, 1]:
-        raise ConvertError(framework, f"layers: {shorten(entry)}", "a pair takes two single cells")
-    return [[forward, backward] for forward, backward in zip(*under, strict=True)]
-
-
-def _in_order(framework: str, cells: list[CellKeys]) -> list[list[CellKeys]]:
+def _by_number(framework: str, cells: Sequence[Cell]) -> Layers:
     """Return the layers in the order of the numbers in the paths, which differ only in these and in directions."""
-    places: dict[str, dict[bool, CellKeys]] = {}
-    for cell in cells:
-        words = _WORD.findall(cell.path)
-        backward = any(word in {"backward", "bw"} for _, word in words)
-        place = _OWN_NUMBER.sub("", _WORD.sub(r"\1", cell.path)) if words else cell.path
-        pair = places.setdefault(place, {})
-        if backward in pair:
-            raise ConvertError(framework, shorten(cell.path), f"stands where {pair[backward].path!r} stands")
-        pair[backward] = cell
+    words = [[word for _, word in _WORD.findall(cell.scope)] for cell in cells]
+    places = [
+        _CELL_NUMBER.sub("", _WORD.sub(r"\1", cell.scope)) if of_cell else cell.scope
+        for cell, of_cell in zip(cells, words, strict=True)
+    ]
     if len({re.sub(r"_?[0-9]+", "", place) for place in places}) > 1:
-        listed = ", ".join(shorten(place) for place in sorted(places)[:8])
-        raise ConvertError(framework, listed, "the names do not say the order of these layers: give `layers`")
-    ordered = sorted(
-        places, key=lambda place: [[int(n[:18]) for n in re.findall("[0-9]+", part)] for part in place.split("/")]
+        names = some(sorted(set(places)), shorten)
+        raise ConvertError(framework, names, "the names do not contain the order of these layers: give `layers`")
+    numbers = {
+        place: [[int(n[:18]) for n in re.findall("[0-9]+", part)] for part in place.split("/")] for place in places
+    }
+    order = sorted(numbers, key=numbers.__getitem__)
+    return in_layers(
+        framework,
+        [
+            cell._replace(layer=order.index(place), backward=not {"backward", "bw"}.isdisjoint(of_cell))
+            for cell, place, of_cell in zip(cells, places, words, strict=True)
+        ],
     )
-    return [[pair for _, pair in sorted(places[place].items())] for place in ordered]
 
 
-def group_cells(named: Named, leaf_of: Callable[[str], tuple[str, str] | None]) -> list[CellKeys]:
-    """Return the keys of every cell, by the path and the array that `leaf_of` finds in each key."""
-    return [CellKeys(path, keys) for path, keys in grouped(named, leaf_of).items()]
+def warn_of_order(named: Named, rows: Layers, *, certain: bool = False) -> None:
+    """Warn of cells that are read as one stack by the numbers in their names; two equal ones may be two directions.
+
+    `certain`: the numbers are those of a stack, and only equal cells are unclear.
+    """
+    shapes = [sorted((part, named.shape_of(key)) for cell in row for part, key in cell.keys.items()) for row in rows]
+    twins = [len(row) for row in rows] == [1, 1] and shapes[0] == shapes[1]
+    if twins or not certain:
+        names = some([row[0].scope for row in rows], shorten)
+        hint = "; if they are two directions, give bidirectional=True" if twins else ""
+        warn(f"read as one stack, in the order of their numbers: {names}{hint}", Assumption)
 
 
 def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str]) -> list[str]:
@@ -342,26 +346,8 @@ def named_layers(framework: str, layers: Sequence[str] | None, usual: list[str])
     return names
 
 
-def layer_names(paths: list[str]) -> list[str]:
+def layer_names(cells: Iterable[Cell]) -> list[str]:
     """Return the names that `layers` may use: the ends of the layers' paths, or whole paths if ends are equal."""
-    whole = list(dict.fromkeys(_INNER.sub("", path) for path in paths))
+    whole = list(dict.fromkeys(_INNER.sub("", cell.scope) for cell in cells))
     ends = [re.search(r"[^/]*(?:/[0-9]+)?$", path)[0] for path in whole]  # type: ignore[index]  # matches anything
     return ends if len(set(ends)) == len(ends) else whole
-
-
-def paths_under(framework: str, paths: Collection[str], name: str, shown: list[str]) -> list[str]:
-    """Return the paths that a name in `layers` means: this path, or all that contain it.
-
-    Raises:
-        ConvertError: there are none; `shown` are the names to choose from.
-    """
-    under = [name] if name in paths else [path for path in paths if is_under(path, name)]
-    if not under:
-        why = f"no recurrent cell is under this name; the names here are {some(shown, shorten)}"
-        raise ConvertError(framework, f"layers: {shorten(name)}", why)
-    return under
-
-
-def is_under(path: str, name: str) -> bool:
-    """Return whether a path contains a name, which may have several parts."""
-    return f"/{name.strip('/')}/" in f"/{path}/"

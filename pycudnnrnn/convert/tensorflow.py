@@ -20,7 +20,7 @@ from pycudnnrnn._tf1 import tensors as tf1
 from pycudnnrnn._tf1.tensors import AVERAGE, MODES, STACKED_GATES
 from pycudnnrnn.convert.exchange import Canonical, assemble, check_target, split
 from pycudnnrnn.convert.named import Named, completed, flag, plain_mode, under
-from pycudnnrnn.convert.stacks import STACKS, Cell, Layers, Stack, choose, nearest, stacks_of
+from pycudnnrnn.convert.stacks import STACKS, Cell, Layers, Stack, choose, stacks_of
 from pycudnnrnn.errors import ArgumentError, ConvertError
 from pycudnnrnn.spec import BiasMode, Direction, InputMode, LSTMGate, RNNMode, RNNSpec
 
@@ -222,8 +222,6 @@ def _cells_in(named: Named, *, ema: bool) -> dict[str, tf1.Cell]:
 
 
 def _chosen(named: Named, by_scope: dict[str, tf1.Cell], prefix: str, layers: Any) -> Layers:
-    if not by_scope:
-        raise ConvertError("tensorflow", "arrays", nearest(named))
     places = _places(by_scope.values())
     if len(places) > 1:  # what has the shapes of a cell and no scope would come before the RNN
         places = [cell for cell in places if cell.scope]
@@ -231,7 +229,7 @@ def _chosen(named: Named, by_scope: dict[str, tf1.Cell], prefix: str, layers: An
     if layers is None and apart:
         why = "each direction has layers of its own, where in cuDNN each layer sees both below it"
         raise ConvertError("tensorflow", shorten(apart[0]), why)
-    return choose("tensorflow", places, prefix, layers, _stacks_in(by_scope))
+    return choose(named, places, prefix, layers, _stacks_in(by_scope))
 
 
 def _places(cells: Iterable[tf1.Cell]) -> list[Cell]:

@@ -73,6 +73,8 @@ def reading(framework, spec):
     if framework == "jax_rnn":
         sizes = {"input_size": spec.input_size, "hidden_size": spec.num_units, "num_layers": spec.num_layers}
         return sizes | {"bidirectional": spec.num_dirs == 2}
+    if framework == "equinox":  # the names of several cells have only numbers
+        return {"bidirectional": spec.num_dirs == 2}
     if framework == "onnx" and spec.mode == "gru":
         return {"linear_before_reset": 1}
     words = {

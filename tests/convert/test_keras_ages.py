@@ -132,7 +132,7 @@ def test_the_caller_pairs_cells_whose_names_do_not():
     for layers in (["x0", ("x1", "y1")], [("x", "y")], [("x0",)]):
         with pytest.raises(
             ConvertError,
-            match=r"a pair takes two single|has only one direction|no recurrent cell is under|expecting a list",
+            match=r"a pair takes two single|do not make one stack|no recurrent cell is under|expecting a list",
         ):
             convert.keras.to_canonical(arrays, layers=layers, **SAID)
 

@@ -146,7 +146,7 @@ def test_two_bidirectional_layers_are_read_from_each_kind_of_file(kind, use_bias
     if suffix == ".keras":
         variables = {w.path: w.numpy() for w in model.weights}
         equal_models(TO_CANONICAL(variables, layers=names), c)
-        with pytest.raises(ConvertError, match="the names do not say the order of these layers: give `layers`"):
+        with pytest.raises(ConvertError, match="the names do not contain the order of these layers: give `layers`"):
             TO_CANONICAL(variables)
 
 

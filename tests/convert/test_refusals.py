@@ -41,7 +41,7 @@ READ = {
     "pytorch": [
         (torch(bias_hh_l1=None), {}, "pytorch: 'bias_hh_l1': missing"),
         (torch(weight_ih_l1=f4(16, 4)), {}, "'weight_ih_l1': expecting shape (16, 8), got (16, 4)"),
-        (torch("gru", weight_hr_l0=f4(4, 4)), {}, "'weight_hr_l0': expecting 12 / 4 columns (only the LSTM"),
+        (written("pytorch", "gru", weight_hr_l0=f4(4, 4)), {}, "gru of 3 gates, 4 units: Invalid num_proj"),
         (torch(fc=f4(3)), {}, "'fc': unexpected"),
         (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
         (torch(bias_ih_l0=np.ma.masked_equal(f4(16), 1)), {}, "'bias_ih_l0': cannot be read as an array"),
@@ -60,7 +60,11 @@ READ = {
         (keras(), {"activation": "relu"}, "no 'gru' with 'relu'"),
         (keras(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
         (keras(), {"go_backwards": True}, "reverse the input instead"),
-        ({f"bidirectional/forward_gru/{k}": v for k, v in keras().items()}, {}, "has only one direction"),
+        (
+            {f"bidirectional/forward_gru/{k}": v for k, v in keras().items()},
+            {},
+            "is one direction of a layer by its name: add the other, or",
+        ),
     ],
     "onnx": [
         (written("onnx", P=f4(1, 12)), {}, "peepholes"),
@@ -94,6 +98,7 @@ READ = {
     "chainer": [
         (two_of("chainer", **{"1/w7": None}), {}, "'1/w7': missing"),
         ({"0/b0": f4(4)}, {}, "expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got 0"),
+        (written("chainer"), {"bidirectional": True}, "'0': has no second child, for the backward direction"),
         (two_of("chainer"), {"bidirectional": True}, "'1/w0': expecting shape (4, 3), got (4, 4)"),
     ],
     "tensorflow": [
@@ -102,7 +107,7 @@ READ = {
         (two_of("tensorflow"), {"forget_bias": 1.0}, "cudnn_compatible_lstm_cell adds nothing"),
         ({name.replace(*APART): a for name, a in OWN_LSTM.items()}, {}, "each direction has layers of its own"),
         (OWN_LSTM | {"rnn/lstm_cell/kernel": f4(7, 16)}, {}, "the names do not contain the order of these layers"),
-        ({n: a for n, a in two_of("tensorflow").items() if CELL in n}, {}, "of 2 cells by their numbers, number 0"),
+        ({n: a for n, a in two_of("tensorflow").items() if CELL in n}, {}, "the forward cell of layer 0 is missing"),
         (OWN_LSTM, {"forget_bias": np.inf}, "expecting a finite number"),
         (TFS_GRU, {}, "its reset gate comes before the product"),
         (written("tensorflow", "rnn_tanh"), {}, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu"),
@@ -226,7 +231,7 @@ def test_cells_whose_names_contradict_one_another_or_the_caller_are_refused():
     with pytest.raises(ConvertError, match="bidirectional: is False, and the names say forward and backward"):
         convert.flax.to_canonical(both, bidirectional=False)
     again = {name.replace("forward_rnn", "fw_rnn"): array for name, array in both.items() if "forward" in name}
-    with pytest.raises(ConvertError, match="stands where 'forward_rnn/cell' stands"):
+    with pytest.raises(ConvertError, match="'fw_rnn/cell': the names do not contain the order"):
         convert.flax.to_canonical(both | again)
     with pytest.raises(ConvertError, match="'cell/if_/kernel': holds the same as 'cell/if/kernel'"):
         convert.flax.to_canonical(written("flax", "lstm") | {"cell/if_/kernel": np.ones((3, 4), "f4")})
@@ -237,7 +242,7 @@ def test_layers_whose_names_end_alike_are_called_by_their_paths():
     arrays = {f"{path}/lstm/lstm_cell/{name}": array for path in ("left", "right") for name, array in cell.items()}
     with pytest.raises(ConvertError, match="the names here are 'left/lstm', 'right/lstm'"):
         convert.keras.to_canonical(arrays, layers=["rnn"])
-    with pytest.raises(ConvertError, match="layers: a cell is under two of these names: "):
+    with pytest.raises(ConvertError, match="layers: a cell is listed twice: "):
         convert.keras.to_canonical(arrays, layers=["left", "left/lstm"])
     assert convert.keras.to_canonical(arrays, layers=["right/lstm"]).spec.num_layers == 1
 
@@ -245,7 +250,7 @@ def test_layers_whose_names_end_alike_are_called_by_their_paths():
 def test_what_names_do_not_tell_apart_is_not_guessed():
     cell = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16)), "bias": np.ones(16)}
     arrays = {f"{path}/{name}": array for path in ("lstm", "other") for name, array in cell.items()}
-    with pytest.raises(ConvertError, match="'lstm', 'other': the names do not say the order of these layers"):
+    with pytest.raises(ConvertError, match="'lstm', 'other': the names do not contain the order of these layers"):
         convert.keras.to_canonical(arrays)
 
 

@@ -171,7 +171,7 @@ BLOCK = at("rnn/lstm_cell", 1) | {"rnn/lstm_cell/wci": np.ones(U)}
         ({f"rnn/gru_block_cell/{n}": np.ones(s) for n, s in GRU.items()}, {}, "another cell, GRUCell: its reset gate"),
         (keras_lstm("lstm"), {}, "no recurrent cell among 3 arrays; the nearest names are 'lstm/bias'"),
         (keras_lstm("lstm") | LSTM, {"prefix": "lstm"}, "there is no RNN under 'lstm/'; choose one: prefix=''; -s"),
-        (LSTM, {"layers": ["rnn/lstm_cell", "x"]}, "layers: 'x': no recurrent cell has this scope; choose one: "),
+        (LSTM, {"layers": ["rnn/lstm_cell", "x"]}, "'x': no recurrent cell is under this name; the names here are"),
         (LSTM, {"layers": ["rnn/lstm_cell"], "prefix": "x"}, "leave out one of the two"),
         ({"dense/kernel": np.ones((9, 5))}, {}, "no recurrent cell among 1 arrays; the nearest names are 'dense/ker"),
         (LSTM, {"ema": 1}, "ema: expecting True or False, got 1"),

@@ -97,7 +97,7 @@ def test_modules_of_one_layer_each_are_one_stack_if_the_caller_lists_them():
 def test_a_layer_that_r_numbers_from_1_can_be_listed():
     lstm = torch.nn.LSTM(3, 4, 2, bidirectional=True)
     state = {key.replace("_l1", "_l2").replace("_l0", "_l1"): value for key, value in lstm.state_dict().items()}
-    with pytest.raises(ConvertError, match="of 6 cells by their numbers, number 0 is missing"):
+    with pytest.raises(ConvertError, match="by the numbers in the names, the forward cell of layer 0 is missing"):
         convert.pytorch.to_canonical(state)
     c = convert.pytorch.to_canonical(state, layers=[("l1", "l1_reverse"), ("l2", "l2_reverse")])
     equal_models(c, convert.pytorch.to_canonical(lstm.state_dict()))
@@ -184,7 +184,7 @@ BACK = {key + "_reverse": value for key, value in MODULE.items()}
     ("arrays", "keywords", "text"),
     [
         (LSTM | B, {}, "the RNN is a part of this model; choose one: prefix='a.', prefix='b.'; -s prefix=a. on "),
-        (LSTM | B, {"layers": ["a", "c"]}, "layers: 'c': no recurrent cell has this scope; choose one: prefix='a.', "),
+        (LSTM | B, {"layers": ["a", "c"]}, "'c': no recurrent cell is under this name; the names here are 'a', 'b'"),
         (LSTM | B, {"layers": ["a", "a"]}, "a cell is listed twice"),
         (LSTM | B, {"layers": ["a", ("a", "b")]}, "layers of one and of two directions do not make one stack"),
         (LSTM | MODULE | BACK, {"layers": [("a", "m")]}, "a pair takes two single cells"),
@@ -192,8 +192,9 @@ BACK = {key + "_reverse": value for key, value in MODULE.items()}
         (LSTM, {"layers": "a"}, "expecting a list of names, or of pairs (forward, backward) of names, got 'a'"),
         (LSTM, {"layers": [("a",)]}, "expecting a list of names, or of pairs"),
         (LSTM, {"layers": [3]}, "expecting a list of names, or of pairs"),
-        (BACK, {"prefix": "m"}, "has only the backward direction"),
-        (MODULE | {"m.weight_ih_l1_reverse": np.ones(3)}, {"prefix": "m"}, "by their numbers, number 0 is missing"),
+        (BACK, {"layers": ["m"]}, "is one direction of a layer by its name"),
+        (BACK, {"prefix": "m"}, "is one direction of a layer by its name"),
+        (MODULE | {"m.weight_ih_l1_reverse": np.ones(3)}, {"prefix": "m"}, "the backward cell of layer 0 is missing"),
         ({"lstm.w": np.ones(3), "fc.weight": np.ones(3)}, {}, "among 2 arrays; the nearest names are 'lstm.w'"),
         ({"x": np.ones(3)}, {}, "no recurrent cell among 1 arrays; the nearest names are 'x'"),
     ],

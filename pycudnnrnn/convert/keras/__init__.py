@@ -15,9 +15,9 @@ from pycudnnrnn.convert.exchange import Canonical, assemble, split
 from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.keras.config import config_of
 from pycudnnrnn.convert.keras.files import read, write_h5
-from pycudnnrnn.convert.keras.used import used_cells
+from pycudnnrnn.convert.keras.used import used_layers
 from pycudnnrnn.convert.named import Named, flag, mode_of, plain_mode
-from pycudnnrnn.convert.stacks import CellKeys, layer_names, named_layers
+from pycudnnrnn.convert.stacks import Cell, layer_names, named_layers
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -101,7 +101,8 @@ def to_canonical(
     }  # fmt: skip
     named = Named("keras", arrays)
     config = config_of(arrays)
-    cells, num_dirs, settings = used_cells(named, config, layers)
+    rows, settings = used_layers(named, config, layers)
+    cells, num_dirs = [cell for row in rows for cell in row], len(rows[0])
     arguments = _USUAL | settings | {key: value for key, value in keywords.items() if value is not None}
     plain = plain_mode("keras", arguments["activation"])
     if arguments["recurrent_activation"] != "sigmoid":
@@ -126,15 +127,15 @@ def to_canonical(
         assumed = [f"{key}={_USUAL[key]!r}" for key in (*used, "go_backwards") if keywords[key] is None]
         if "recurrent_activation='sigmoid'" in assumed:
             _check_version(getattr(arrays, "version", ""))
-        if layers is None and len(cells) > num_dirs:
-            assumed.append(f"layers={layer_names([cell.path for cell in cells[::num_dirs]])!r}")
+        if layers is None and len(rows) > 1:
+            assumed.append(f"layers={layer_names(row[0] for row in rows)!r}")
         if assumed:
             warn(f"the arrays do not contain how their layers were made: read with {', '.join(assumed)}", Assumption)
     form = _form(mode, biases=bias_shape is not None, cudnn=cudnn)
     pseudo_layers = []
     for p, cell in enumerate(cells):
-        rows = inputs if p < num_dirs else num_dirs * U
-        shapes = {"kernel": (rows, columns), "recurrent_kernel": (U, columns), "bias": bias_shape or ()}
+        height = inputs if p < num_dirs else num_dirs * U
+        shapes = {"kernel": (height, columns), "recurrent_kernel": (U, columns), "bias": bias_shape or ()}
         variables = {t.name: named.take(cell.key(t.name), *shapes[t.name]) for t in form}
         variables |= {"bias": variables["bias"].reshape(-1)} if "bias" in variables else {}
         pseudo_layers.append(unstack(form, _from_cudnn(variables, U) if cudnn else variables, columns // U))
@@ -203,7 +204,7 @@ _RESET_BEFORE: Final = (
 )
 
 
-def _bias_shape(named: Named, mode: RNNMode, cell: CellKeys, columns: int) -> tuple[int, ...] | None:
+def _bias_shape(named: Named, mode: RNNMode, cell: Cell, columns: int) -> tuple[int, ...] | None:
     if "bias" not in cell.keys:
         return None
     shapes: dict[RNNMode, list[tuple[int, ...]]] = {

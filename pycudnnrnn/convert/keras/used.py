@@ -13,15 +13,16 @@ from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.convert.named import Named
 from pycudnnrnn.convert.stacks import (
     STACKS,
-    CellKeys,
+    Cell,
+    Layers,
     Stack,
     check_layers,
-    find_cells,
-    group_cells,
+    grouped,
     is_under,
     layer_names,
+    layers_by_path,
     nearest,
-    paths_under,
+    under,
 )  # fmt: skip
 from pycudnnrnn.errors import ConvertError
 
@@ -56,11 +57,10 @@ def split_name(key: str) -> tuple[str, str] | None:
     return match["path"] or match["cell"] or "", own
 
 
-def used_cells(named: Named, config: Any, layers: Any) -> tuple[list[CellKeys], int, Settings]:
+def used_layers(named: Named, config: Any, layers: Any) -> tuple[Layers, Settings]:
     """Choose the layers with the names in `layers`; without names those of a stack that is easy to see.
 
-    Return their cells, layer by layer and forward first, the number of directions, and the keywords of `to_canonical`
-    that they share.
+    Return their cells, and the keywords of `to_canonical` that they share.
 
     `config` is the configuration of the model. Without one (None), the names of the arrays decide: all recurrent
     layers are a stack, and other layers are left out.
@@ -70,16 +70,17 @@ def used_cells(named: Named, config: Any, layers: Any) -> tuple[list[CellKeys], 
             their weights, the configuration does not contain the settings of one, or the file does not have the arrays
             of one.
     """
+    cells = _recurrent_cells(named)
     if config is None:
-        recurrent = {cell.path for cell in _recurrent_cells(named)}
-        if not recurrent:
+        if not cells:
             raise ConvertError("keras", "arrays", nearest(named))
-        named.keep_only(lambda key: "/" not in key or (split_name(key) or key.rpartition("/"))[0] in recurrent)
-        return *find_cells(named, split_name, layers, None), {}
+        scopes = {cell.scope for cell in cells}
+        named.keep_only(lambda key: "/" not in key or (split_name(key) or key.rpartition("/"))[0] in scopes)
+        return layers_by_path(named, cells, layers), {}
     check_layers("keras", layers)
     if any(not isinstance(entry, str) for entry in layers or ()):
         raise ConvertError("keras", "layers", f"the file has a configuration, which has no such pairs: {_ARRAYS_ALONE}")
-    file = _File(_recurrent_cells(named), config)
+    file = _File(cells, config)
     file.check_settings_known(layers)
     if not file.recurrent:
         raise ConvertError("keras", "model", "has no recurrent layer")
@@ -88,38 +89,35 @@ def used_cells(named: Named, config: Any, layers: Any) -> tuple[list[CellKeys], 
         if path not in file.cells:
             _refuse(path, "has no arrays in this file: it may share those of another layer")
     if layers is None and len(paths) > 1 and not _is_plain_stack(file.model, paths):
-        names = list(short_names(file.recurrent).values())
+        names = list(file.names.values())
         why = f"has {len(names)} recurrent layers: name those of one stack, in its order; the model's are layers="
         shown = f"{shorten(names, _LISTED)}, or -s layers={shorten(','.join(names), _LISTED)[1:-1]} on the command line"
         raise ConvertError("keras", "model", why + shown)
     file.warn_of_notes(paths)
     settings = file.settings(paths)
-    cells = [cell for path in paths for cell in file.cells_of(path)]
-    named.keep_only({key for cell in cells for key in cell.keys.values()}.__contains__)
-    return cells, 1 + (file.recurrent[paths[0]].kind == "Bidirectional"), settings
+    rows = [row for path in paths for row in file.rows_of(path)]
+    named.keep_only({key for row in rows for cell in row for key in cell.keys.values()}.__contains__)
+    return rows, settings
 
 
 def stacks(arrays: Any) -> list[Stack]:
     """Return the recurrent layers of a file of Keras, each for itself, for a list to choose from."""
-    named = Named("keras", arrays)
-    cells = _recurrent_cells(named)
+    cells = _recurrent_cells(Named("keras", arrays))
     if (config := config_of(arrays)) is not None:
         file = _File(cells, config)
-        names = short_names(file.recurrent)
-        groups = {names[path]: file.cells[path] for path in file.recurrent if path in file.cells}
+        groups = {name: file.cells[path] for path, name in file.names.items() if path in file.cells}
     else:
-        whole = layer_names([cell.path for cell in cells])
-        groups = {name: [cell for cell in cells if is_under(cell.path, name) or not name] for name in whole}
+        groups = {name: [c for c in cells if is_under(c.scope, name) or not name] for name in layer_names(cells)}
     return [Stack({"layers": [name]}, sum(len(cell.keys) for cell in group)) for name, group in groups.items()]
 
 
-def _recurrent_cells(named: Named) -> list[CellKeys]:
+def _recurrent_cells(named: Named) -> list[Cell]:
     """Return the cells, which have a recurrent kernel.
 
     Raises:
         ConvertError: the names are those of Keras 1.
     """
-    cells = [cell for cell in group_cells(named, split_name) if "recurrent_kernel" in cell.keys]
+    cells = [Cell(*cell) for cell in grouped(named, split_name).items() if "recurrent_kernel" in cell[1]]
     if not cells and any(map(_OF_KERAS_1.fullmatch, named)):
         why = "these are the names of Keras 1, which has one array per gate: load and save the model with Keras 2 first"
         raise ConvertError("keras", "arrays", why)
@@ -129,15 +127,16 @@ def _recurrent_cells(named: Named) -> list[CellKeys]:
 class _File:
     """The recurrent layers of a configuration, and the cells of each, by the layer's path."""
 
-    def __init__(self, cells: list[CellKeys], config: Any) -> None:
+    def __init__(self, cells: list[Cell], config: Any) -> None:
         self.model = model_of(config)
         self.layers = {layer.path: layer for layer in self.model.walk()}
         self.recurrent = {path: layer for path, layer in self.layers.items() if layer.made is not None}
-        self.cells: dict[str, list[CellKeys]] = {}
+        self.names = short_names(self.recurrent)
+        self.cells: dict[str, list[Cell]] = {}
         self._unknown: list[str] = []
-        for cell, path in zip(cells, layers_of_cells([cell.path for cell in cells], self.recurrent), strict=True):
+        for cell, path in zip(cells, layers_of_cells([cell.scope for cell in cells], self.recurrent), strict=True):
             if path is None:
-                self._unknown.append(cell.path)
+                self._unknown.append(cell.scope)
             else:
                 self.cells.setdefault(path, []).append(cell)
 
@@ -145,14 +144,14 @@ class _File:
         """Return the paths of the layers that the names mean: the layer with this path, or all layers under it."""
         paths: list[str] = []
         for name in names:
-            under = paths_under("keras", self.recurrent, name, list(short_names(self.recurrent).values()))
-            if not set(under).isdisjoint(paths):
+            meant = under("keras", self.recurrent, name, list(self.names.values()))
+            if not set(meant).isdisjoint(paths):
                 raise ConvertError("keras", f"layers: {shorten(name)}", "its layers are under a name before it, too")
             models = [layer for path, layer in self.layers.items() if f"/{path}".endswith(f"/{name}")]
-            if len(under) > 1 and not any(_is_plain_stack(model, under) for model in models):
-                order = ", ".join(short_names(under).values())
+            if len(meant) > 1 and not any(_is_plain_stack(model, meant) for model in models):
+                order = ", ".join(short_names(meant).values())
                 warn(f"the layers of {name!r} are read as one stack, in this order: {order}", Assumption)
-            paths += under
+            paths += meant
         return paths
 
     def check_settings_known(self, layers: Sequence[str] | None) -> None:
@@ -200,27 +199,25 @@ class _File:
             if own != made[0]:
                 key = next(key for key in own | made[0] if own.get(key) != made[0].get(key))
                 values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}".removeprefix("class_name: ")
-                short = short_names(self.recurrent)
-                names = some([short[each] for each in paths], lambda name: shorten(name)[1:-1])
+                names = some([self.names[each] for each in paths], lambda name: shorten(name)[1:-1])
                 _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
         return {key: made[0][key] for key in SETTINGS if key in made[0]}
 
-    def cells_of(self, path: str) -> list[CellKeys]:
-        """Return the cells of a layer, the forward one first."""
+    def rows_of(self, path: str) -> Layers:
+        """Return the cells of a layer, which is several layers if it has StackedRNNCells."""
         names = (self.recurrent[path].made or {}).get("cells", [None])
-        cells = sorted(self.cells[path], key=lambda cell: (_is_backward(cell), _number(cell.path, names)))
-        sides = [_is_backward(cells[0])] * len(names)
-        if self.recurrent[path].kind == "Bidirectional":
-            sides = [False, True]
+        cells = sorted(self.cells[path], key=lambda cell: (_is_backward(cell), _number(cell.scope, names)))
+        is_both = self.recurrent[path].kind == "Bidirectional"
+        sides = [False, True] if is_both else [_is_backward(cells[0])] * len(names)
         if [*map(_is_backward, cells)] != sides:
-            names = shorten([cell.path for cell in cells])
-            raise ConvertError("keras", shorten(path), f"expecting {len(sides)} directions, got the cells {names}")
-        return cells
+            scopes = shorten([cell.scope for cell in cells])
+            raise ConvertError("keras", shorten(path), f"expecting {len(sides)} directions, got the cells {scopes}")
+        return [cells] if is_both else [[cell] for cell in cells]
 
 
-def _is_backward(cell: CellKeys) -> bool:
+def _is_backward(cell: Cell) -> bool:
     """Return whether a cell of a Bidirectional layer is the backward one, which a model may call by any name."""
-    return _WAY.findall(cell.path)[-1:] != ["forward"]
+    return _WAY.findall(cell.scope)[-1:] != ["forward"]
 
 
 def _number(path: str, names: list[Any]) -> int:
