@@ -18,7 +18,6 @@ from pycudnnrnn.errors import PycudnnrnnError
 from tests.helpers.oracles import equal_dicts, need, random_canonical
 
 need("torch", "keras", "onnx", "onnxruntime", "flax", "h5py")
-import keras  # noqa: E402
 import onnx  # noqa: E402
 import torch  # noqa: E402
 
@@ -41,18 +40,6 @@ def model(tmp_path):
     whole = torch.nn.ModuleDict({"lstm": lstm, "head": torch.nn.Linear(8, 2, dtype=torch.bfloat16)})
     torch.save(dict(whole.named_parameters()), tmp_path / "model.pt")
     return {name: tensor.numpy() for name, tensor in lstm.state_dict().items()}
-
-
-def test_a_part_of_an_onnx_model_is_taken_by_the_names_of_its_nodes(run, tmp_path):
-    onnx.save(convert.onnx.to_model(random_canonical(RNNSpec("gru", 2, 4, 4), 1)), tmp_path / "whole.onnx")
-    code, out, err = run("whole.onnx", "part.pt", "-s", "nodes=layer_1", "--verify")
-    assert (code, err) == (0, "")
-    assert "RNNSpec('gru', 1, 4, 4)" in out
-    assert "verify: onnx (SRC): worst error" in out
-    code, _, err = run("whole.onnx", "part.pt", "-s", "nodes=layer_1,layer_2", "--force")
-    assert (code, "nodes 'layer_2': no such RNN node among ['layer_0', 'layer_1']" in err) == (1, True)
-    code, _, err = run("part.pt", "part.onnx", "-s", "nodes=layer_1")
-    assert (code, "a key of prefix, layers, nonlinearity" in err) == (2, True)
 
 
 def test_a_model_goes_through_every_format_verified_on_both_sides(run, model, tmp_path):
@@ -99,15 +86,6 @@ def test_arrays_that_are_not_the_modules_are_not_called_verified():
     arrays = convert.pytorch.from_canonical(c) | {"weight_ih_l0": np.zeros((16, 3), "f4")}
     with pytest.raises(PycudnnrnnError, match="these are not the arrays of the module that would be run"):
         verify.verify(c, {"DST": ("pytorch", arrays)})
-
-
-def test_numbers_that_are_none_are_verified_by_nobody(run, model, tmp_path):
-    model["weight_ih_l0"][0, 0] = np.nan
-    torch.save({name: torch.from_numpy(array) for name, array in model.items()}, tmp_path / "odd.pt")
-    code, _, err = run("odd.pt", "odd.onnx", "--verify")
-    assert (code, "computes other results than the op: worst error nan" in err) == (1, True)
-    assert not (tmp_path / "odd.onnx").exists()
-    assert run("odd.pt", "odd.onnx")[0] == 0
 
 
 def test_the_report_lists_what_is_written(run, tmp_path):
@@ -166,19 +144,6 @@ def test_where_nothing_can_be_written_nothing_is_read(run, tmp_path):
     assert (code, out, "a FIFO" in err) == (2, "", True)
 
 
-def test_bfloat16_goes_through_every_format_that_has_it(run, tmp_path):
-    tensors = {key: t.bfloat16() for key, t in torch.nn.GRU(3, 4, 2).state_dict().items()}
-    torch.save(tensors, tmp_path / "source.pt")
-    for way in (
-        ("source.pt", "m.safetensors", "--to", "pytorch"), ("m.safetensors", "m.weights.h5", "--from", "pytorch"),
-        ("m.weights.h5", "back.pt"),
-    ):  # fmt: skip
-        assert run(*way)[0] == 0
-    found = torch.load(tmp_path / "back.pt", weights_only=True)
-    assert found.keys() == tensors.keys()
-    assert all(found[key].dtype is torch.bfloat16 and torch.equal(found[key], t) for key, t in tensors.items())
-
-
 class Evil:
     """Unpickled, it makes a folder."""
 
@@ -225,8 +190,6 @@ def test_a_whole_pickled_module_is_refused_with_what_writes_its_weights(run, tmp
     code, _, err = run("whole.pt", "out.safetensors", "--to", "pytorch")
     assert code == 1
     assert "torch.nn.modules.rnn.LSTM is in it, too; torch.save(model.state_dict(), path) writes one" in err
-    torch.save(torch.nn.LSTM(3, 4).state_dict(), tmp_path / "whole.pt")
-    assert run("whole.pt", "out.safetensors", "--to", "pytorch")[0] == 0
 
 
 @pytest.mark.parametrize("name", ["last.ckpt", "pytorch_model.bin", "old"])
@@ -264,9 +227,6 @@ def test_arrays_in_an_npz_are_of_the_framework_that_is_named_and_pickles_are_ref
     code, _, err = run("evil.npz", "n.pt", "--from", "pytorch")
     assert (code, "is not a readable .npz file of arrays" in err, err.count("\n")) == (1, True, 1)
     assert not (tmp_path / "evil-was-here").exists()
-    torchs = {name: tensor.numpy() for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
-    np.savez(tmp_path / "t.npz", **{f"enc.{name}": array for name, array in torchs.items()})
-    assert "choose one: prefix='enc.';" in run("t.npz", "n.pt", "--from", "pytorch", "-s", "prefix=x")[2]
 
 
 def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
@@ -277,9 +237,6 @@ def test_cells_are_ordered_by_the_option_layers(run, tmp_path):
     assert run("cells.pt", "m.pt", "-s", "layers=one+back", "--verify")[0] == 0
     two = torch.load(tmp_path / "m.pt")
     assert torch.equal(two["weight_hh_l0_reverse"], cells.back.weight_hh)
-    torch.save({f"a.{key}": value for key, value in cells.one.state_dict().items()}, tmp_path / "one.pt")
-    code, out, _ = run("one.pt", "m.pt", "--force")
-    assert (code, "note: read with -s prefix=a.: the only RNN that was found" in out) == (0, True)
 
 
 def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_path, recwarn):
@@ -287,9 +244,8 @@ def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_
     (tmp_path / "pickle.pt").write_bytes(pickle.dumps(Evil()))
     torch.save({"weight_ih_l0": torch.zeros(3)}, tmp_path / "short.pt")
     os.truncate(tmp_path / "short.pt", 900)
-    (tmp_path / "nothing.pt").touch()
     (tmp_path / "protocol.pt").write_bytes(pickle.dumps({"a": 1}, protocol=5))  # torch warns of it
-    for name in ("code", "pickle", "short", "nothing", "protocol"):
+    for name in ("code", "pickle", "short", "protocol"):
         code, out, err = run(f"{name}.pt", "x.onnx")
         assert (code, out, len(err.splitlines())) == (1, "", 1)
         assert "is not a file of weights only" in err
@@ -297,8 +253,6 @@ def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_
     assert not [warning for warning in recwarn if "pickle protocol" in str(warning.message)]
     assert "posix.mkdir" in run("code.pt", "x.onnx")[2]
     assert not (tmp_path / "evil-was-here").exists()
-    pickle.loads((tmp_path / "pickle.pt").read_bytes())
-    assert (tmp_path / "evil-was-here").exists(), "it is evil"
 
 
 @pytest.mark.parametrize(
@@ -351,11 +305,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (
-            ["model.pt", "m.onnx", "-s", "prefix=decoder"],
-            1,
-            "there is no RNN under 'decoder.'; choose one: prefix='lstm.'",
-        ),
+        (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "no RNN under 'decoder.'; choose one: prefix='lstm.'"),
         (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 2, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.h5"], 2, "a name that ends in '.weights.h5'"),
         (["model.pt", "m.npz"], 2, "DST has to end in"),
@@ -379,15 +329,3 @@ def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, tex
     assert text in " ".join((out + err).split())
     if code == 1:
         assert len(err.splitlines()) == 1
-
-
-def test_a_model_with_a_dense_between_its_layers_is_refused_and_what_the_error_offers_works(run, tmp_path):
-    one, two = (keras.layers.SimpleRNN(4, "relu", return_sequences=True, name=name) for name in ("one", "two"))
-    keras.Sequential([keras.Input((None, 4)), one, keras.layers.Dense(4), two]).save(tmp_path / "m.keras")
-    code, _, err = run("m.keras", "both.pt", "--verify")
-    assert (code, "has 2 recurrent layers: name those of one stack" in err) == (1, True), err
-    assert not (tmp_path / "both.pt").exists()
-    offered = err.partition("layers=['one', 'two'], or ")[2].split()[:2]
-    assert offered == ["-s", "layers=one,two"]
-    assert run("m.keras", "both.pt", *offered)[0] == 0
-    assert run("m.keras", "two.pt", "--verify", "-s", "layers=two")[0] == 0

@@ -61,15 +61,6 @@ def test_the_table_has_a_row_a_region_with_its_offsets(run):
     assert [row[-2] for row in rows[:3]] == ["0", "22,800", "45,600"]
 
 
-def test_a_layout_in_python_prints_the_same_rows(run):
-    _, out, _ = run("layout", "gru", "1", "76", "300", "--direction", "bidirectional")
-    printed = str(arithmetic_layout(RNNSpec("gru", 1, 76, 300, direction="bidirectional"))).splitlines()
-    table = [line.split() for line in out.splitlines() if "layer " in line or "ward " in line]
-    shown = [[cell for i, cell in enumerate(line.split()) if i not in {0, 3}] for line in printed[1:]]
-    assert shown == table, "without the pseudo-layer and the kind, for which 80 columns have no room"
-    assert max(map(len, out.splitlines())) <= 80
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -109,10 +100,3 @@ def test_without_a_gpu_libcudnn_itself_is_asked_and_the_output_tells_which_and_w
     report = json.loads(_without_cupy("--json").stdout)["queried"]
     assert (report["cudnn"], report["asked"], report["equal"]) == (version, "without a GPU", True)
     assert report["why"].startswith("a CUDA device needs CuPy")
-
-
-def test_without_a_libcudnn_asking_it_is_an_error_in_one_line():
-    done = _without_cupy(PYCUDNNRNN_LIBRARY="/nowhere/libcudnn.so.9")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "names no file: '/nowhere/libcudnn.so.9'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1

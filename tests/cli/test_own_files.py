@@ -9,7 +9,6 @@ from safetensors.numpy import load_file, save_file
 
 from pycudnnrnn import Saver, checkpoint, convert
 from pycudnnrnn.convert import Canonical
-from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable
 from tests.helpers.layers import ALL, CudnnGRU, built
 from tests.helpers.oracles import equal_dicts, need, random_canonical
 
@@ -61,18 +60,6 @@ def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(r
     assert "1 tensor, 1 element (0 not finite), 8 bytes\n" in run("inspect", "step.safetensors")[1]
     code, _, err = run("convert", "step.safetensors", "own.pt", "--force")
     assert (code, "there is no RNN in this file, only 'step'" in err) == (1, True)
-
-
-def test_a_saveables_own_scope_is_not_taken_for_one_below_another_key(run, tmp_path):
-    layers = {"z": built(), "c": built(seed=2)}
-    z, c = (CudnnOpaqueParamsSaveable.of(of.params, of.spec, scope, "") for scope, of in layers.items())
-    Saver({"a": z, "a/b": c}).save(tmp_path / "own.safetensors")
-    assert run("convert", "own.safetensors", "own.pt", "-s", "prefix=a")[0] == 0
-    equal_dicts(found_in(tmp_path / "own.pt"), written_of(layers["z"]))
-    below = CudnnOpaqueParamsSaveable.of(layers["z"].params, layers["z"].spec, "b/x", "")  # it can only be a's
-    Saver({"a": below, "a/b": built(input_size=7, seed=2)}).save(tmp_path / "own.safetensors")
-    assert run("convert", "own.safetensors", "own.pt", "-s", "prefix=a", "--force")[0] == 0
-    equal_dicts(found_in(tmp_path / "own.pt"), written_of(layers["z"]))
 
 
 def test_a_checkpoint_with_a_wrong_hash_is_not_converted(run, tmp_path):

@@ -59,19 +59,6 @@ def test_convert_reads_a_checkpoint_and_prints_what_it_leaves_out(run, arrays):
     assert (code, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu" in err) == (1, True)
 
 
-def test_convert_takes_the_forget_bias(run, tmp_path):
-    c = random_canonical(RNNSpec("lstm", 1, 3, 5, dtype="float32", bias_mode="single_input"), 0)
-    arrays = convert.tensorflow.from_canonical(c)
-    cell = "rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/"
-    write_bundle(tmp_path / "m", {name.replace(cell, "rnn/lstm_cell/"): array for name, array in arrays.items()})
-    code, out, _ = run("convert", "m", "n.index", "-s", "forget_bias=0.5")
-    assert (code, "note: " in out) == (0, False)
-    theirs = checkpoint.read_tensorflow(tmp_path / "n")[f"{cell}bias"]
-    assert np.allclose(theirs - arrays[f"{cell}bias"], np.repeat([0, 0, 0.5, 0], 3), atol=1e-6)
-    assert run("convert", "m", "o.index", "-s", "forget_bias=x")[0] == 1
-    assert "1.0, its default, was added" in run("convert", "m", "o.index")[1]
-
-
 def test_a_cell_of_any_name_needs_no_prefix_if_it_is_the_only_one_and_is_written_for_tfs_own_cells(run, tmp_path):
     c = random_canonical(RNNSpec("lstm", 1, 3, 5, dtype="float32", bias_mode="single_input"), 0)
     arrays = convert.tensorflow.from_canonical(c, cell="lstm_cell")

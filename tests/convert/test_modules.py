@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn._messages import Assumption
-from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import (
     equal_dicts,
@@ -31,20 +29,6 @@ TOLERANCE = 1e-10
 def x64():
     with jax.enable_x64(True):
         yield
-
-
-@pytest.mark.parametrize("extra", [{}, {"bias": False}, {"bidirectional": True}], ids=str)
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
-def test_a_module_of_torchs_own_is_read_by_its_state_dict(kind, extra):
-    module = getattr(torch.nn, kind)(3, 5, num_layers=2, dtype=torch.float64, **extra)
-    said = {"nonlinearity": "tanh"} if kind == "RNN" else {}
-    c = convert.pytorch.to_canonical(module.state_dict(), **said)
-    assert (c.spec.input_size, c.spec.num_units, c.spec.num_layers) == (3, 5, 2)
-    assert c.spec.bias_mode == ("none" if "bias" in extra else "double")
-    arrays = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-    equal_dicts(convert.pytorch.from_canonical(c), arrays)
-    call = random_call(c.spec, 7)
-    assert worst(run_ours(c, *call), run_pytorch(arrays, c.spec, *call)) <= 1e-12
 
 
 def test_parameters_that_want_gradients_are_read_and_left_alone():
@@ -103,23 +87,6 @@ def test_linens_own_rnn_modules_are_read_by_their_params(kind):
     zeros = np.zeros((4, 6, 5))
     assert np.abs(run_ours(c, x, zeros, zeros, lengths)[0] - below.swapaxes(0, 1)).max() <= TOLERANCE
     equal_dicts(dict(sorted(convert.flax.from_canonical(c).items())), dict(sorted(found.items())))
-
-
-def test_linen_cells_that_a_compact_module_named_need_to_be_told_their_directions():
-    class Model(linen.Module):
-        @linen.compact
-        def __call__(self, x):
-            for _ in range(2):
-                x = linen.Bidirectional(*(linen.RNN(linen.GRUCell(5, **WIDE)) for _ in range(2)))(x)
-            return x
-
-    x, zeros = np.random.default_rng(1).normal(size=(4, 2, 3)), np.zeros((4, 2, 5))
-    params = random_params(Model(), x.swapaxes(0, 1), 1)
-    c = convert.flax.to_canonical(params, bidirectional=True)
-    y = applied(Model(), params, x.swapaxes(0, 1)).swapaxes(0, 1)
-    assert np.abs(run_ours(c, x, zeros, zeros, [4, 4])[0] - y).max() <= TOLERANCE
-    with pytest.warns(Assumption, match="read as one stack"), pytest.raises(ConvertError, match="expecting shape"):
-        convert.flax.to_canonical(params)  # four layers of one direction do not fit
 
 
 @pytest.mark.parametrize("kind", CELLS)

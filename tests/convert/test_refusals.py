@@ -46,17 +46,11 @@ READ = {
         (torch(bias_ih_l0=np.ones(16, "i4")), {}, "'bias_ih_l0': expecting a floating dtype that cuDNN has, got int32"),
         (torch(bias_ih_l0=np.ma.masked_equal(f4(16), 1)), {}, "'bias_ih_l0': cannot be read as an array"),
         (torch(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
-        (
-            torch(),
-            {"prefix": "decoder"},
-            "prefix: there is no RNN under 'decoder.'; choose one: prefix=''; -s prefix= on the command line",
-        ),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
     ],
     "keras": [
         (keras(bias=f4(12)), {}, "resets before the recurrent product"),
-        (keras(), {"reset_after": False}, "resets before the recurrent product"),
         (keras(), {"activation": "relu"}, "no 'gru' with 'relu'"),
         (keras(), {"recurrent_activation": "hard_sigmoid"}, "cuDNN has only 'sigmoid'"),
         (keras(), {"go_backwards": True}, "reverse the input instead"),
@@ -245,13 +239,6 @@ def test_layers_whose_names_end_alike_are_called_by_their_paths():
     with pytest.raises(ConvertError, match="layers: a cell is listed twice: "):
         convert.keras.to_canonical(arrays, layers=["left", "left/lstm"])
     assert convert.keras.to_canonical(arrays, layers=["right/lstm"]).spec.num_layers == 1
-
-
-def test_what_names_do_not_tell_apart_is_not_guessed():
-    cell = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16)), "bias": np.ones(16)}
-    arrays = {f"{path}/{name}": array for path in ("lstm", "other") for name, array in cell.items()}
-    with pytest.raises(ConvertError, match="'lstm', 'other': the names do not contain the order of these layers"):
-        convert.keras.to_canonical(arrays)
 
 
 # --- prefixes: one rule for all converters

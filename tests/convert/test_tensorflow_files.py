@@ -146,13 +146,6 @@ def test_averages_are_read_if_the_caller_asks_for_them():
     check(convert.tensorflow.to_canonical(named, forget_bias=0, ema=True), stack_of(means, 0, "rnn/lstm_cell"))
 
 
-def test_the_way_to_averages_is_shown_however_long_their_names_are():
-    arrays = at(f"{'decoder/' * 9}rnn/lstm_cell", 1)
-    averages = {f"{name}/ExponentialMovingAverage": array for name, array in arrays.items()}
-    with pytest.warns(UserWarning, match="; ema=True reads the averages$"):
-        convert.tensorflow.to_canonical(arrays | averages, prefix="decoder/" * 9, forget_bias=0)
-
-
 def keras_lstm(scope):
     shapes = {"kernel": (I, 4 * U), "recurrent_kernel": (U, 4 * U), "bias": (4 * U,)}
     return {f"{scope}/{name}": np.ones(shape) for name, shape in shapes.items()}
@@ -165,14 +158,11 @@ BLOCK = at("rnn/lstm_cell", 1) | {"rnn/lstm_cell/wci": np.ones(U)}
 @pytest.mark.parametrize(
     ("arrays", "keywords", "text"),
     [
-        (LSTM | {"rnn/lstm_cell/w_f_diag": np.ones(U)}, {}, "w_f_diag': is a peephole, which cuDNN's LSTM does not"),
         (BLOCK, {}, "wci': is a peephole"),
-        ({f"rnn/gru_cell/{n}": np.ones(s) for n, s in GRU.items()}, {}, "another cell, GRUCell: its reset gate comes"),
         ({f"rnn/gru_block_cell/{n}": np.ones(s) for n, s in GRU.items()}, {}, "another cell, GRUCell: its reset gate"),
         (keras_lstm("lstm"), {}, "no recurrent cell among 3 arrays; the nearest names are 'lstm/bias'"),
         (keras_lstm("lstm") | LSTM, {"prefix": "lstm"}, "there is no RNN under 'lstm/'; choose one: prefix=''; -s"),
         (LSTM, {"layers": ["rnn/lstm_cell", "x"]}, "'x': no recurrent cell is under this name; the names here are"),
-        (LSTM, {"layers": ["rnn/lstm_cell"], "prefix": "x"}, "leave out one of the two"),
         ({"dense/kernel": np.ones((9, 5))}, {}, "no recurrent cell among 1 arrays; the nearest names are 'dense/ker"),
         (LSTM, {"ema": 1}, "ema: expecting True or False, got 1"),
     ],

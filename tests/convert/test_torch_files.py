@@ -160,20 +160,6 @@ def test_weights_that_the_module_computes_are_refused_with_the_line_that_makes_t
         assert np.allclose(c.weights[4], expected.weights[4], atol=1e-6)
 
 
-def test_quantized_weights_are_refused():
-    state = {"0._all_weight_values.0.param": object()}
-    with pytest.raises(ConvertError, match="holds quantized weights: save the state dict of the module before"):
-        convert.pytorch.to_canonical(state)
-
-
-def test_the_nonlinearity_of_a_plain_rnn_is_taken_for_tanh_with_a_warning():
-    module = torch.nn.RNN(3, 4)
-    with pytest.warns(UserWarning, match="read as nonlinearity='tanh', its default"):
-        c = convert.pytorch.to_canonical(module.state_dict())
-    equal_models(c, convert.pytorch.to_canonical(module.state_dict(), nonlinearity="tanh"))
-    assert convert.pytorch.to_canonical(module.state_dict(), nonlinearity="relu").spec.mode == "rnn_relu"
-
-
 LSTM = {"a.weight_ih": np.ones((16, 3)), "a.weight_hh": np.ones((16, 4))}
 B = {key.replace("a.", "b."): value for key, value in LSTM.items()}
 MODULE = {"m.weight_ih_l0": np.ones((16, 3)), "m.weight_hh_l0": np.ones((16, 4))}
@@ -196,6 +182,7 @@ BACK = {key + "_reverse": value for key, value in MODULE.items()}
         (BACK, {"prefix": "m"}, "is one direction of a layer by its name"),
         (MODULE | {"m.weight_ih_l1_reverse": np.ones(3)}, {"prefix": "m"}, "the backward cell of layer 0 is missing"),
         ({"lstm.w": np.ones(3), "fc.weight": np.ones(3)}, {}, "among 2 arrays; the nearest names are 'lstm.w'"),
+        ({"0._all_weight_values.0.param": object()}, {}, "holds quantized weights: save the state dict of the module"),
         ({"x": np.ones(3)}, {}, "no recurrent cell among 1 arrays; the nearest names are 'x'"),
     ],
 )  # fmt: skip
