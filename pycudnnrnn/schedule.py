@@ -29,8 +29,6 @@ Step = tuple[int, int]
 LENGTHS_MAX: Final = 64
 """Most sets of lengths whose check is remembered."""
 
-_BOOLS = frozenset({bool, np.bool_})
-
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
@@ -85,14 +83,12 @@ class Schedule:
     @_locks.cached_property
     def order(self) -> npt.NDArray[np.intp]:
         """Sequences, longest first; equal lengths keep their order."""
-        if self.lengths is None:
-            return np.arange(self.B)
-        return np.argsort(-np.array(self.lengths, np.int64), kind="stable")
+        return np.argsort(-self.lengths_int32, kind="stable")
 
     @_locks.cached_property
     def is_sorted(self) -> bool:
         """Whether `order` changes nothing."""
-        return self.lengths is None or bool(np.all(self.order[:-1] < self.order[1:]))
+        return bool(np.all(self.order[:-1] < self.order[1:]))
 
     @property
     def has_rows_in_order(self) -> bool:
@@ -102,11 +98,10 @@ class Schedule:
     @_locks.cached_property
     def batch_sizes(self) -> list[int]:
         """Number of sequences still running at each step, without the steps that have none."""
-        if self.lengths is None:
-            return [self.B] * self.T if self.B else []
-        ended_at = np.bincount(np.array(self.lengths, np.int64), minlength=self.T + 1)
+        ended_at = np.bincount(self.lengths_int32, minlength=self.T + 1)
         running = self.B - np.cumsum(ended_at[:-1])
-        return [int(n) for n in running if n]
+        sizes: list[int] = running[running > 0].tolist()
+        return sizes
 
     @_locks.cached_property
     def offsets(self) -> list[int]:
@@ -145,15 +140,14 @@ def cut(schedule: Schedule, steps: int) -> list[Chunk]:
     A sequence that has ended is in none of the later chunks. A batch without a valid step has no chunk.
     """
     lengths = schedule.lengths_int32[schedule.order]
-    found: dict[Schedule, Schedule] = {}  # equal schedules are one object, whose properties are computed once
+    schedules: dict[Schedule, Schedule] = {}  # equal schedules are one object, whose properties are computed once
     chunks = []
     for start in range(0, lengths.max(initial=0), steps):
         stop = min(start + steps, schedule.T)
         within = tuple(np.minimum(lengths[lengths > start], stop).tolist())
-        equal = within[-1] == stop
-        of_its_own = None if equal else tuple(length - start for length in within)
-        chunk = Schedule(stop - start, len(within), of_its_own, schedule.time_major)
-        chunks.append(Chunk(start, found.setdefault(chunk, chunk)))
+        ragged = None if within[-1] == stop else tuple(length - start for length in within)
+        chunk = Schedule(stop - start, len(within), ragged, schedule.time_major)
+        chunks.append(Chunk(start, schedules.setdefault(chunk, chunk)))
     return chunks
 
 
@@ -186,8 +180,6 @@ def check_lengths(lengths: Any, T: int, B: int, name: str = "sequence_lengths") 
         raise ArgumentTypeError(name, f"{expected}, and {why}", type(lengths))
     if isinstance(lengths, np.ndarray):
         array = plain(name, lengths)
-    elif not _BOOLS.isdisjoint(map(type, lengths)):
-        raise ArgumentTypeError(name, "integers", "a list with booleans")  # NumPy would make 1 of True
     else:
         try:
             array = np.array(lengths)
