@@ -60,6 +60,12 @@ def check_text(name: str, value: Any) -> str:
     return value
 
 
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], expected: str) -> None:
+    """Raise if `value` is of another type."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(name, expected, type(value))
+
+
 def check_real(name: str, value: Any) -> float:
     """Return `value` as a float. Booleans, strings and NaN are not accepted."""
     if isinstance(value, (bool, np.bool_, str, bytes)):

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays
-from pycudnnrnn._checks import check_int, check_text, needs, one_of
+from pycudnnrnn._checks import check_int, check_text, check_type, needs, one_of
 from pycudnnrnn._files import check_target, write_atomically
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.canonical import from_canonical, to_canonical
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.layout import ParamLayout, Region, arithmetic_layout, differences
-from pycudnnrnn.layout.tables import GATE_COLOURS
 from pycudnnrnn.spec import GATES, RNNMode, RNNSpec
 from pycudnnrnn.testing import reference
 
@@ -44,6 +44,12 @@ SUFFIXES: Final = (".png", ".svg", ".pdf")
 """The suffixes that a picture's name can have."""
 
 MARK: Final = "#cc0000"
+
+GATE_COLOURS: Final = {
+    "input": "#4477aa", "forget": "#ee6677", "new": "#ccbb44", "output": "#228833", "reset": "#66ccee",
+    "update": "#aa3377", "hidden": "#4477aa", "projection": "#bbbbbb",
+}  # fmt: skip
+"""One colour per gate, from Paul Tol's bright scheme, which works without colour vision."""
 
 
 def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expected: ParamLayout | None = None) -> None:
@@ -75,10 +81,14 @@ def draw_layout(layout: ParamLayout, path: Place, title: str = "params", expecte
         ['layout.svg']
     """
     check_text("title", title)
-    _check_type("layout", layout, ParamLayout, "a ParamLayout: op.layout()")
+    check_type("layout", layout, ParamLayout, "a ParamLayout: op.layout()")
     target = _target(path)
     check_int("pseudo-layers to draw", 1 + max(r.pseudo_layer for r in layout.regions), 1, PSEUDO_LAYERS_MAX)
-    rows = _rows(layout)
+    by_kind: dict[str, list[Region]] = {}
+    for region in layout.regions:
+        kind = "weights" if region.kind == "weight" else "biases"
+        by_kind.setdefault(f"{kind}\npseudo-layer {region.pseudo_layer}", []).append(region)
+    rows = list(by_kind.items())
     columns = max(len(regions) for _, regions in rows)
     elsewhere = {} if expected is None else differences(layout, expected)
     width = 2.2 + 1.35 * max(columns, 4)
@@ -153,7 +163,7 @@ def draw_gradient_norms(d_params: Any, layout: ParamLayout, path: Place, title: 
         ['norms.svg']
     """
     check_text("title", title)
-    _check_type("layout", layout, ParamLayout, "a ParamLayout: op.layout()")
+    check_type("layout", layout, ParamLayout, "a ParamLayout: op.layout()")
     target = _target(path)
     flat = _arrays.host_values("d_params", d_params).astype(np.float64)
     if flat.shape != (layout.size,):
@@ -230,7 +240,7 @@ def draw_gates(
         ...     os.listdir(folder)
         ['gates.svg']
     """
-    _check_type("spec", spec, RNNSpec, "an RNNSpec: op.spec")
+    check_type("spec", spec, RNNSpec, "an RNNSpec: op.spec")
     p = check_int("pseudo_layer", pseudo_layer, 0, spec.num_pseudo_layers - 1)
     layer, direction = divmod(p, spec.num_dirs)
     default = f"gates of layer {layer}, {('forward', 'backward')[direction]}"
@@ -288,14 +298,12 @@ def gate_activations(
         >>> plot.gate_activations(op.spec, canonical, np.ones((5, 2))).shape
         (1, 5, 3, 3)
     """
-    _check_type("spec", spec, RNNSpec, "an RNNSpec: op.spec")
-    _check_type("canonical", canonical, tuple, "the pair (weights, biases), as op.params_to_canonical returns it")
+    check_type("spec", spec, RNNSpec, "an RNNSpec: op.spec")
+    check_type("canonical", canonical, tuple, "the pair (weights, biases), as op.params_to_canonical returns it")
+    layout = arithmetic_layout(spec)
+    params = np.zeros(layout.size)
     weights, biases = ([_arrays.host_values("canonical", array) for array in arrays] for arrays in canonical)
-    regions = arithmetic_layout(spec)
-    for name, arrays, of_kind in (("weights", weights, regions.weights), ("biases", biases, regions.biases)):
-        shapes = [region.shape for region in of_kind]
-        if [array.shape for array in arrays] != shapes:
-            raise ArgumentError(f"canonical {name}", f"{shapes}", [array.shape for array in arrays], aspect="shapes")
+    from_canonical(weights, biases, layout, params)
     x = _arrays.host_values("input_data", input_data)
     if x.ndim != 2 or x.shape[1] != spec.input_size:
         raise ArgumentError("input_data", f"(T, {spec.input_size}), one sequence", x.shape, aspect="shape")
@@ -307,13 +315,8 @@ def gate_activations(
             raise ArgumentError(name, f"{shape}", states[-1].shape, aspect="shape")
     gates = np.zeros((spec.num_pseudo_layers, len(x), 1, spec.num_gates, spec.num_units))
     hx, cx = (state[:, None] for state in states)
-    reference.forward(spec, weights, biases, x[:, None], hx, cx, [len(x)], gates)
+    reference.forward(spec, *to_canonical(params, layout), x[:, None], hx, cx, [len(x)], gates)
     return gates[:, :, 0]
-
-
-def _check_type(name: str, value: Any, kind: type, expected: str) -> None:
-    if not isinstance(value, kind):
-        raise ArgumentTypeError(name, expected, type(value))
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -334,14 +337,6 @@ def _save(figure: Figure, target: Path) -> None:
     with rc_context({"svg.hashsalt": "pycudnnrnn"}):
         figure.savefig(image, format=kind, metadata={dated[kind]: None} if kind in dated else None)
     write_atomically(target, image.getvalue())
-
-
-def _rows(layout: ParamLayout) -> list[tuple[str, list[Region]]]:
-    rows: dict[str, list[Region]] = {}
-    for region in layout.regions:
-        kind = "weights" if region.kind == "weight" else "biases"
-        rows.setdefault(f"{kind}\npseudo-layer {region.pseudo_layer}", []).append(region)
-    return list(rows.items())
 
 
 def _box_style(region: Region) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from pycudnnrnn.cli._output import console, echo_json, print_table
 from pycudnnrnn.cli._spec import spec_arguments
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import EngineError, MissingDependencyError, version_text
-from pycudnnrnn.layout import Differences, ParamLayout, Region, arithmetic_layout, differences
-from pycudnnrnn.layout.tables import COLUMNS, row
+from pycudnnrnn.layout import COLUMNS, Differences, ParamLayout, Region, arithmetic_layout, differences
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.queried import query
 
@@ -47,8 +46,6 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
       pycudnnrnn layout rnn_tanh 2 512 512 --dtype float16 --queried
       pycudnnrnn layout --spec "$(cat spec.json)"
     """  # noqa: D301  click reads the \b
-    if output is not None and output.suffix not in {".png", ".svg", ".pdf"}:
-        raise click.UsageError(f"--output has to end in .png, .svg or .pdf, got {output.name!r}")
     predicted = arithmetic_layout(spec)
     asked, how = _asked(spec) if queried else (None, {})
     if output is not None:
@@ -56,14 +53,18 @@ def layout(spec: RNNSpec, queried: bool, output: Path | None, as_json: bool) -> 
 
         plot.draw_layout(asked or predicted, output, title=repr(spec), expected=asked and predicted)
     if as_json:
-        echo_json(_report(spec, predicted, asked, how))
+        report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
+        if asked is not None:
+            moved = [list(key) for key in differences(predicted, asked) if key != "size"]
+            report["queried"] = {**how, **_described(spec, asked), "equal": asked == predicted, "differences": moved}
+        echo_json(report)
         return
     out = console()
     nbytes = predicted.size * spec.dtype.itemsize
     out.say(repr(spec))
     out.say(f"computed: {predicted.size:,} elements, {nbytes:,} bytes")
     columns = [COLUMNS[i] for i in SHOWN]
-    rows: list[list[Any]] = [[cells[i] for i in SHOWN] for cells in map(row, predicted.regions)]
+    rows: list[list[Any]] = [[region.cells[i] for i in SHOWN] for region in predicted.regions]
     if asked is not None:
         different = differences(predicted, asked)
         count = len(different.keys() - {"size"})
@@ -96,18 +97,10 @@ def _compared(region: Region, different: Differences) -> list[Any]:
     return ["none" if other is None else f"{other.offset:,}", Text("≠ differs", style="bold red")]
 
 
-def _report(spec: RNNSpec, predicted: ParamLayout, asked: ParamLayout | None, how: dict[str, Any]) -> dict[str, Any]:
-    report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
-    if asked is not None:
-        found = [list(key) for key in differences(predicted, asked) if key != "size"]
-        report["queried"] = {**how, **_described(spec, asked), "equal": asked == predicted, "differences": found}
-    return report
-
-
-def _described(spec: RNNSpec, found: ParamLayout) -> dict[str, Any]:
+def _described(spec: RNNSpec, layout: ParamLayout) -> dict[str, Any]:
     names = ("pseudo_layer", "layer", "lin_layer_id", "gate", "kind", "side", "offset", "shape")
     regions = [
         {name: getattr(region, name) for name in names} | {"direction": region.pseudo_layer % region.num_dirs}
-        for region in found.regions
+        for region in layout.regions
     ]
-    return {"size": found.size, "nbytes": found.size * spec.dtype.itemsize, "regions": regions}
+    return {"size": layout.size, "nbytes": layout.size * spec.dtype.itemsize, "regions": regions}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pycudnnrnn._checks import check_type
 from pycudnnrnn.engines.numpy_engine import NumpyEngine
-from pycudnnrnn.errors import ArgumentTypeError, LayoutError
+from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.layout import ParamLayout, canonical_shapes
 from pycudnnrnn.spec import RNNSpec
 
@@ -30,8 +31,7 @@ class LayoutEngine(NumpyEngine):
     """
 
     def __init__(self, layout: ParamLayout) -> None:
-        if not isinstance(layout, ParamLayout):
-            raise ArgumentTypeError("layout", "a ParamLayout", type(layout))
+        check_type("layout", layout, ParamLayout, "a ParamLayout")
         self._layout = layout
 
     def layout(self, spec: RNNSpec) -> ParamLayout:

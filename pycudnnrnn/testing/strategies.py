@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pycudnnrnn import ops
 from pycudnnrnn import spec as words
-from pycudnnrnn._checks import check_bool, check_int, check_word, needs, shorten
+from pycudnnrnn._checks import check_bool, check_int, check_type, check_word, needs, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.spec import INT32_MAX, Direction, DType, InputMode, RNNMode, RNNSpec, parse_dtype
@@ -303,6 +303,5 @@ def layouts(spec: RNNSpec | st.SearchStrategy[RNNSpec], max_gap: int = 3) -> st.
 
 def _spec_strategy(spec: Any) -> Any:
     """Return a spec, or a strategy for specs, as a strategy."""
-    if not isinstance(spec, (RNNSpec, st.SearchStrategy)):
-        raise ArgumentTypeError("spec", "an RNNSpec or a strategy for one", shorten(spec))
+    check_type("spec", spec, (RNNSpec, st.SearchStrategy), "an RNNSpec or a strategy for one")
     return st.just(spec) if isinstance(spec, RNNSpec) else spec

@@ -154,7 +154,10 @@ X = np.zeros((5, 3), "f4")
         (lambda to: plot.draw_gradient_norms(np.zeros(3), LSTM.layout(), to / "a.png"), "Invalid d_params shape"),
         (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X[:, :2], to / "a.png"), r"input_data shape: \(5, 2\)"),
         (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X, to / "a.png", pseudo_layer=1), "pseudo_layer: 1"),
-        (lambda to: plot.draw_gates(LSTM.spec, (CANONICAL[0][1:], []), X, to / "a.png"), "canonical weights shapes"),
+        (
+            lambda to: plot.draw_gates(LSTM.spec, (CANONICAL[0][1:], []), X, to / "a.png"),
+            "Invalid weights: 7 arrays, expecting 8 arrays",
+        ),
         (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X, to / "a.png", input_c=np.zeros((1, 3))), "input_c shape"),
         (lambda to: plot.draw_layout(LSTM, to / "a.png"), "Invalid layout: .*CudnnLSTM"),
         (lambda to: plot.draw_gradient_norms(LSTM.layout(), X, to / "a.png"), "Invalid layout: .*ndarray"),

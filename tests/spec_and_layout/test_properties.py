@@ -7,10 +7,8 @@ here needs cuDNN: what it reports itself is compared with the arithmetic in test
 
 import dataclasses
 import pickle
-import re
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,7 +108,7 @@ def cells_of(region):
 
 @examples(100)
 @given(LAID_OUT)
-def test_a_layout_prints_a_row_for_each_region_and_draws_the_buffer_to_scale(laid_out):
+def test_a_layout_prints_a_row_for_each_region(laid_out):
     _, layout = laid_out
     shown = layout.regions
     title, head, *lines = str(layout).splitlines()
@@ -120,10 +118,3 @@ def test_a_layout_prints_a_row_for_each_region_and_draws_the_buffer_to_scale(lai
         shown = shown[:20] + shown[-20:]
     assert [line.split() for line in lines] == [" ".join(cells_of(region)).split() for region in shown]
     assert len({len(line) for line in (head, *lines)}) == 1
-
-    text = layout._repr_html_()
-    assert f"<pre>{layout}</pre>" in text
-    boxes = re.findall(r'<rect x="(.*?)" y="0" width="(.*?)"', text)
-    for box, region in zip(boxes, layout.regions, strict=True):
-        expected = [1000 * region.offset / layout.size, 1000 * region.size / layout.size]
-        assert list(map(float, box)) == pytest.approx(expected, abs=1e-3)

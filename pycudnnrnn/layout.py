@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, cast, get_args
 
 from pycudnnrnn import _locks
-from pycudnnrnn._checks import check_int, one_of, shorten
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
-from pycudnnrnn.layout.tables import html, plain_text
+from pycudnnrnn._checks import check_int, check_type, one_of, shorten
+from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.spec import GATES, LSTM_PROJECTION_ID, InputMode, RNNSpec
 
 __all__ = ["REGIONS_MAX", "ParamLayout", "Region", "arithmetic_layout", "canonical_shapes", "differences"]
@@ -30,14 +29,8 @@ Side = Literal["input", "recurrent", "projection"]
 Gate = Literal["input", "forget", "new", "output", "reset", "update", "hidden", "projection"]
 """The gate of a region: the first four of LSTM, "reset", "update" and "new" of GRU, "hidden" of tanh and relu."""
 
-_SYMBOLS: Final[dict[tuple[Side, RegionKind], str]] = {
-    ("input", "weight"): "W",
-    ("recurrent", "weight"): "R",
-    ("projection", "weight"): "P",
-    ("input", "bias"): "bW",
-    ("recurrent", "bias"): "bR",
-}
-"""A region's letters in the equations. Source: cudnnRNNMode_t in cuDNN's reference; P is this package's."""
+_LETTERS: Final[dict[Side, str]] = {"input": "W", "recurrent": "R", "projection": "P"}
+"""A side's letter in the equations. Source: cudnnRNNMode_t in cuDNN's reference; P is this package's."""
 
 _FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
 """The linear-layer id of each gate's input matrix. A gate has the same id in each cell."""
@@ -47,6 +40,15 @@ _WORDS: Final = ("layer", "direction", "gate", "kind", "side")
 
 Differences = dict[tuple[int, int, RegionKind] | Literal["size"], tuple[Any, Any]]
 """What differs between two layouts: each region by its key, and the size."""
+
+COLUMNS: Final = ("pseudo-layer", "layer", "direction", "kind", "id", "symbol", "gate", "shape", "offset", "end")
+"""The columns of a layout's table."""
+
+NUMBERS: Final = {"pseudo-layer", "layer", "id", "offset", "end"}
+"""Columns that plain text aligns to the right."""
+
+ROWS_MAX: Final = 40
+"""Most rows of plain text. Longer tables leave out their middle."""
 
 REGIONS_MAX: Final = 1 << 18
 """Most regions of an arithmetic layout: an LSTM of 16,384 layers. They take a second and 60 MB."""
@@ -95,7 +97,7 @@ class Region:
     @property
     def symbol(self) -> str:
         """Its letters in the equations: W or bW of the input, R or bR of the state, P of the projection."""
-        return _SYMBOLS[self.side, self.kind]
+        return ("b" if self.kind == "bias" else "") + _LETTERS[self.side]
 
     @property
     def key(self) -> tuple[int, int, RegionKind]:
@@ -111,6 +113,14 @@ class Region:
     def slice(self) -> slice:
         """The slice of the flat buffer that holds the region."""
         return slice(self.offset, self.offset + self.size)
+
+    @property
+    def cells(self) -> list[str]:
+        """Its row in a layout's table, in the order of `COLUMNS`."""
+        numbers = [str(self.pseudo_layer), str(self.layer), self.direction]
+        names = [self.kind, str(self.lin_layer_id), self.symbol, self.gate]
+        shape = " x ".join(map(str, self.shape))
+        return [*numbers, *names, shape, f"{self.offset:,}", f"{self.offset + self.size:,}"]
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """Print one line in a failing example of Hypothesis."""
@@ -154,6 +164,7 @@ class ParamLayout:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", check_int("size", self.size, 0, sys.maxsize))
+        check_type("regions", self.regions, (tuple, list), "a tuple of Region")
         object.__setattr__(self, "regions", tuple(self.regions))
         for region in self.regions:
             _check_region(region)
@@ -162,7 +173,7 @@ class ParamLayout:
         order = [(region.kind == "bias", *region.key[:2]) for region in self.regions]
         for one, other, region in zip(order, order[1:], self.regions[1:], strict=False):
             if one >= other:
-                which = "there twice" if one == other else "not in canonical order"
+                which = "listed twice" if one == other else "not in canonical order"
                 raise LayoutError(f"{region} is {which}: all weights, then all biases, each by pseudo-layer and id")
         end, last = 0, None
         for region in sorted((r for r in self.regions if r.size), key=lambda r: r.offset):
@@ -176,10 +187,17 @@ class ParamLayout:
         return hash(self.size)  # cheap: each call looks layouts up in caches
 
     def __repr__(self) -> str:
-        return plain_text(self)
-
-    def _repr_html_(self) -> str:
-        return html(self)
+        left_out = len(self.regions) - ROWS_MAX
+        shown = self.regions if left_out <= 0 else self.regions[: ROWS_MAX // 2] + self.regions[-(ROWS_MAX // 2) :]
+        rows = [list(COLUMNS), *(region.cells for region in shown)]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        columns = [
+            f"{{:{'>' if name in NUMBERS else '<'}{width}}}" for name, width in zip(COLUMNS, widths, strict=True)
+        ]
+        lines = ["  ".join(columns).format(*cells).rstrip() for cells in rows]
+        if left_out > 0:
+            lines.insert(1 + ROWS_MAX // 2, f"... {left_out:,} more regions ...")
+        return "\n".join([f"ParamLayout: {self.size:,} elements, {len(self.regions):,} regions", *lines])
 
     @_locks.cached_property
     def weights(self) -> tuple[Region, ...]:
@@ -190,10 +208,6 @@ class ParamLayout:
     def biases(self) -> tuple[Region, ...]:
         """The regions of biases, in canonical order."""
         return tuple(r for r in self.regions if r.kind == "bias")
-
-    @_locks.cached_property
-    def _index(self) -> dict[Any, Region]:
-        return {(r.pseudo_layer, r.lin_layer_id, r.kind): r for r in self.regions}
 
     def region(
         self,
@@ -228,19 +242,29 @@ class ParamLayout:
             >>> region.slice
             slice(63, 66, None)
         """
-        key = pseudo_layer, lin_layer_id, kind
-        if key in self._index and (layer, direction, gate, side) == (None,) * 4:  # the usual call is one look-up
-            return self._index[key]
-        return _only(
-            self.regions, pseudo_layer=pseudo_layer, layer=layer, direction=direction, lin_layer_id=lin_layer_id,
-            gate=gate, kind=kind, side=side,
-        )  # fmt: skip
+        criteria = {
+            "pseudo_layer": pseudo_layer, "layer": layer, "direction": direction, "lin_layer_id": lin_layer_id,
+            "gate": gate, "kind": kind, "side": side,
+        }  # fmt: skip
+        matching, asked = self.regions, ""
+        for name, value in criteria.items():
+            if value is not None:
+                before, matching = matching, tuple(r for r in matching if getattr(r, name) == value)
+                if not matching:
+                    where = f"where {asked}" if asked else "in this layout"
+                    raise ArgumentError(name, f"{_values(before, name)} {where}", shorten(value))
+                asked += f"{', ' if asked else ''}{name}={value!r}"
+        if len(matching) == 1:
+            return matching[0]
+        open_names = [name for name in _WORDS if len({getattr(r, name) for r in matching}) > 1]
+        more = ", ".join(f"{name} ({_values(matching, name)})" for name in open_names)
+        expected = f"criteria for one region; {len(matching)} match: add {more}"
+        raise ArgumentError("region", expected, asked or "no criteria")
 
 
 def _check_region(region: Region) -> None:
     """Raise if no RNN has such a region."""
-    if not isinstance(region, Region):
-        raise ArgumentTypeError("regions", "a Region each", shorten(region))
+    check_type("regions", region, Region, "a Region each")
     numbers = (region.pseudo_layer, region.lin_layer_id, region.offset, *region.shape)
     if not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise LayoutError(f"{region} has a number that is not an integer from 0")
@@ -250,25 +274,7 @@ def _check_region(region: Region) -> None:
         raise LayoutError(f"{region} must have two widths as a weight, one as a bias, and offset 0 without elements")
 
 
-def _only(regions: tuple[Region, ...], **asked: Any) -> Region:
-    """Return the single one of `regions` that has all values in `asked`; None leaves a value open."""
-    left, so_far = list(regions), ""
-    for name, value in asked.items():
-        if value is None:
-            continue
-        before, left = left, [region for region in left if getattr(region, name) == value]
-        if not left:
-            where = f"where {so_far}" if so_far else "in this layout"
-            raise ArgumentError(name, f"{_values(before, name)} {where}", shorten(value))
-        so_far += f"{', ' if so_far else ''}{name}={value!r}"
-    if len(left) == 1:
-        return left[0]
-    unsaid = [f"{name} ({_values(left, name)})" for name in _WORDS if len({getattr(r, name) for r in left}) > 1]
-    expected = f"criteria for one region; {len(left)} match: add {', '.join(unsaid)}"
-    raise ArgumentError("region", expected, so_far or "no criteria")
-
-
-def _values(regions: list[Region], name: str) -> str:
+def _values(regions: tuple[Region, ...], name: str) -> str:
     """List the values of one attribute, for an error text."""
     values = list(dict.fromkeys(getattr(region, name) for region in regions))
     return one_of(values) if values else "nothing"
@@ -286,12 +292,17 @@ def differences(layout: ParamLayout, other: ParamLayout) -> Differences:
         are equal. The key of a region is its `key`, and its value is a pair of regions; None for a layout that does not
         have it. The key of the size is "size".
 
+    Raises:
+        ArgumentTypeError: something other than two layouts.
+
     Example:
         >>> from pycudnnrnn import RNNSpec
         >>> layout = arithmetic_layout(RNNSpec("gru", 1, 3, 2))
         >>> differences(layout, ParamLayout(99, layout.regions))
         {'size': (63, 99)}
     """
+    for name, each in (("layout", layout), ("other", other)):
+        check_type(name, each, ParamLayout, "a ParamLayout")
     pairs: Differences = {} if layout.size == other.size else {"size": (layout.size, other.size)}
     one, two = ({region.key: region for region in each.regions} for each in (layout, other))
     return pairs | {key: (one.get(key), two.get(key)) for key in one | two if one.get(key) != two.get(key)}
@@ -318,8 +329,7 @@ def arithmetic_layout(spec: RNNSpec) -> ParamLayout:
 
     Source: jax.experimental.rnn and MXNet's fused RNN op rely on this order for cuDNN.
     """
-    if not isinstance(spec, RNNSpec):
-        raise ArgumentTypeError("spec", "an RNNSpec (of an op, op.spec)", type(spec))
+    check_type("spec", spec, RNNSpec, "an RNNSpec (of an op, op.spec)")
     count = spec.num_layers * sum(1 for _ in canonical_shapes(spec.replace(num_layers=1)))
     if count > REGIONS_MAX:
         raise LayoutError(f"{spec.num_layers} layers have {count} regions, and a layout has at most {REGIONS_MAX}")
