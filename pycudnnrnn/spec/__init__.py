@@ -45,13 +45,10 @@ from pycudnnrnn.spec._words import (
 
 __all__ = [
     "AUTO_SELECT",
-    "COMPUTE_DTYPES",
-    "FLOAT64_ALGORITHMS",
     "GATES",
     "INT32_MAX",
     "LSTM_PROJECTION_ID",
     "SEED_MAX",
-    "SPEC_JSON_SCHEMA",
     "STANDARD_ALGORITHMS",
     "TIME_MAX",
     "Algorithm",
@@ -76,7 +73,7 @@ __all__ = [
 ]
 __dir__ = __all__.copy
 
-SPEC_JSON_SCHEMA: Final = 1
+_SCHEMA: Final = 1
 """Version of the JSON that `RNNSpec.to_json` writes."""
 
 
@@ -170,11 +167,11 @@ class RNNSpec:
         math_type: MathTypeLike | None = None,
         compute_dtype: DTypeLike | None = None,
     ) -> None:
-        def keep(**fields: Any) -> None:
+        def put(**fields: Any) -> None:
             for name, value in fields.items():
                 object.__setattr__(self, name, value)
 
-        keep(
+        put(
             mode=check_word(RNNMode, "mode", mode),
             num_layers=check_int("num_layers", num_layers, 1, INT32_MAX),
             num_units=check_int("num_units", num_units, 1, INT32_MAX),
@@ -187,7 +184,7 @@ class RNNSpec:
             algo=check_word(Algorithm, "algo", algo),
         )
         usual = MathType.TENSOR_OP if self.dtype.itemsize == 2 else MathType.FMA
-        keep(
+        put(
             input_mode=self._resolved_input_mode(input_mode),
             num_proj=self._checked_projection(num_proj),
             cell_clip=self._checked_clip(cell_clip),
@@ -197,13 +194,12 @@ class RNNSpec:
         self._check_algorithm()
 
     def _resolved_input_mode(self, value: str) -> InputMode:
+        words = [*map(str, InputMode), AUTO_SELECT]
+        if value not in words:
+            raise ArgumentError("input_mode", one_of(words), shorten(value))
         if value == AUTO_SELECT:
             return InputMode.SKIP_INPUT if self.input_size == self.num_units else InputMode.LINEAR_INPUT
-        try:
-            mode = InputMode(value)
-        except ValueError:
-            names = one_of([*map(str, InputMode), AUTO_SELECT])
-            raise ArgumentError("input_mode", names, shorten(value)) from None
+        mode = InputMode(value)
         if mode is InputMode.SKIP_INPUT and self.input_size != self.num_units:
             expected = "input_size == num_units with 'skip_input' (the input is added to every gate as it is)"
             got = f"'skip_input' with input_size={self.input_size} and num_units={self.num_units}"
@@ -236,28 +232,22 @@ class RNNSpec:
 
     def _resolved_compute_dtype(self, value: Any) -> DType:
         allowed = COMPUTE_DTYPES[self.dtype]
-        if value is None:
-            return allowed[0]
-        compute = parse_dtype("compute_dtype", value)
+        compute = allowed[0] if value is None else parse_dtype("compute_dtype", value)
         if compute not in allowed:
             names = one_of([str(d) for d in allowed])
             raise ArgumentError("compute_dtype", f"{names} for dtype {str(self.dtype)!r}", repr(str(compute)))
         return compute
 
     def _check_algorithm(self) -> None:
-        if self.dtype is DType.FLOAT64 and self.algo not in FLOAT64_ALGORITHMS:
-            names = one_of([str(a) for a in FLOAT64_ALGORITHMS])
-            raise ArgumentError("algo", f"{names} for dtype 'float64'", repr(str(self.algo)))
-        if self.algo in STANDARD_ALGORITHMS:
-            return
-        reasons = {
-            "num_proj": self.num_proj is not None,
-            f"bias_mode {str(self.bias_mode)!r}": self.bias_mode is not BiasMode.DOUBLE,
-            "compute_dtype 'float16'": self.compute_dtype is DType.FLOAT16,
-        }
-        for reason, applies in reasons.items():
-            if applies:
-                raise ArgumentError("algo", f"'standard' (or 'auto') with {reason}", repr(str(self.algo)))
+        for reason, applies, algorithms in (
+            ("dtype 'float64'", self.dtype is DType.FLOAT64, FLOAT64_ALGORITHMS),
+            ("num_proj", self.num_proj is not None, STANDARD_ALGORITHMS),
+            (f"bias_mode {str(self.bias_mode)!r}", self.bias_mode is not BiasMode.DOUBLE, STANDARD_ALGORITHMS),
+            ("compute_dtype 'float16'", self.compute_dtype is DType.FLOAT16, STANDARD_ALGORITHMS),
+        ):
+            if applies and self.algo not in algorithms:
+                names = one_of([*map(str, algorithms)])
+                raise ArgumentError("algo", f"{names} with {reason}", repr(str(self.algo)))
 
     def __hash__(self) -> int:
         """Hash once: each call looks specs up, and hashing fifteen fields can take longer than the call."""
@@ -356,7 +346,10 @@ class RNNSpec:
             value = getattr(self, field.name)
             usual = DType.FLOAT32 if field.name == "dtype" else getattr(plain, field.name)
             if value != usual:
-                shown.append(f"{field.name}={_source(value)}")
+                source = repr(str(value)) if isinstance(value, StrEnum) else repr(value)
+                if field.name == "cell_clip":
+                    source = f"({', '.join(map(bound_source, value))})"
+                shown.append(f"{field.name}={source}")
         return f"RNNSpec({', '.join(shown)})"
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
@@ -377,7 +370,7 @@ class RNNSpec:
         fields = dataclasses.asdict(self)
         if self.cell_clip is not None:
             fields["cell_clip"] = [bound if math.isfinite(bound) else None for bound in self.cell_clip]
-        return json.dumps({"schema": SPEC_JSON_SCHEMA, **fields}, allow_nan=False)
+        return json.dumps({"schema": _SCHEMA, **fields}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> RNNSpec:
@@ -394,33 +387,17 @@ class RNNSpec:
         Raises:
             ArgumentError: not a JSON object of this schema, a missing or unknown field, or a bad value.
         """
+        expected = f"a JSON object written by RNNSpec.to_json, of schema {_SCHEMA}"
         try:
-            fields = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ArgumentError("text", "a JSON object written by RNNSpec.to_json", error) from None
-        if not isinstance(fields, dict):
-            raise ArgumentError("text", "a JSON object", type(fields).__name__)
-        names = {"schema", *(field.name for field in dataclasses.fields(cls))}
-        if fields.keys() != names:
-            odd = sorted(fields.keys() ^ names)
-            raise ArgumentError("text", "each field of RNNSpec once", f"missing or unknown {odd}")
-        schema = fields.pop("schema")
-        if type(schema) is not int or schema != SPEC_JSON_SCHEMA:  # True and 1.0 equal 1
-            raise ArgumentError("schema", str(SPEC_JSON_SCHEMA), "another schema")
+            written = json.loads(text)
+            fields = {field.name: written[field.name] for field in dataclasses.fields(cls)}
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ArgumentError("text", expected, repr(error)) from None
         clip = fields["cell_clip"]
         if isinstance(clip, list) and len(clip) == 2:
             sides = zip(clip, (-math.inf, math.inf), strict=True)
             fields["cell_clip"] = tuple(side if bound is None else bound for bound, side in sides)
         spec = cls(**fields)
-        for name, value in fields.items():
-            if getattr(spec, name) != value:  # to_json writes no value that is still to be chosen, such as None
-                raise ArgumentError(name, "what to_json writes", shorten(value))
+        if json.loads(spec.to_json()) != written:  # which writes no value that is still to be chosen, such as None
+            raise ArgumentError("text", expected, shorten(text))
         return spec
-
-
-def _source(value: Any) -> str:
-    if isinstance(value, StrEnum):
-        return repr(str(value))
-    if isinstance(value, tuple):
-        return f"({', '.join(map(bound_source, value))})"
-    return repr(value)

@@ -69,9 +69,8 @@ class DType(StrEnum):
         Raises:
             MissingDependencyError: bfloat16 without ml_dtypes.
         """
-        known = _NUMPY_DTYPES.get(self)
-        if known is not None:
-            return known
+        if self is not DType.BFLOAT16:
+            return np.dtype(self)
         with needs("ml_dtypes", "bfloat16", "bfloat16 on NumPy arrays"):
             import ml_dtypes  # noqa: PLC0415  optional
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
@@ -81,9 +80,6 @@ class DType(StrEnum):
     def itemsize(self) -> int:
         """Bytes of one element."""
         return 2 if self is DType.BFLOAT16 else self.numpy.itemsize
-
-
-_NUMPY_DTYPES: Final = {DType(name): np.dtype(name) for name in ("float16", "float32", "float64")}
 
 
 class MathType(StrEnum):

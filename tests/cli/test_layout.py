@@ -67,7 +67,7 @@ def test_the_table_has_a_row_a_region_with_its_offsets(run):
         (["gru", "1", "8", "4", "--input-mode", "skip_input"], 2, "input_size == num_units"),
         (["gru", "1", "8"], 2, "Missing argument 'INPUT_SIZE', or --spec for all of them"),
         ([], 2, "Missing argument 'MODE'"),
-        (["--spec", "{}"], 2, "schema"),
+        (["--spec", "{}"], 2, "of schema 1"),
         (["--spec", "lstm"], 2, "a JSON object written by RNNSpec.to_json"),
         (["gru", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "--spec has the whole spec: leave out MODE"),
         (["--dtype", "float32", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "leave out DTYPE"),
