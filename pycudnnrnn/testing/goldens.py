@@ -11,9 +11,8 @@ import numpy as np
 
 from pycudnnrnn import ops
 from pycudnnrnn._checks import check_word
-from pycudnnrnn.engines import engine_for
 from pycudnnrnn.spec import DTypeLike, ModeLike, RNNMode, RNNSpec
-from pycudnnrnn.testing.problems import Problem
+from pycudnnrnn.testing.problems import make_problem
 
 __all__ = ["KINDS", "NVIDIA_CHECKSUMS", "TF_VALUES", "checksums", "sum_on_ones"]
 __dir__ = __all__.copy
@@ -75,12 +74,10 @@ def sum_on_ones(
         >>> goldens.sum_on_ones("cpu", *sizes, "float32")
         130688.0
     """
-    op, xp = KINDS[check_word(RNNMode, "mode", mode)](L, U, inputs, dtype=dtype, **options), engine_for(device).xp
-    dtype = op.dtype.numpy  # NumPy knows the word "bfloat16" only after an import of ml_dtypes
-    state = xp.ones((L * op.num_dirs, B, U), dtype)
-    states = (state, state) if mode == RNNMode.LSTM else (state,)
-    results = op(xp.ones((T, B, inputs), dtype), *states, xp.ones(op.params_size(device), dtype), is_training=False)
-    return sum(float(result.sum(dtype=np.float64)) for result in results)
+    op = KINDS[check_word(RNNMode, "mode", mode)](L, U, inputs, dtype=dtype, **options)
+    fwd = make_problem(op, T, B, None, seed=0, values=[1.0]).to(device).forward(is_training=False)
+    results = (fwd.output, fwd.output_h, fwd.output_c)
+    return sum(float(result.sum(dtype=np.float64)) for result in results if result is not None)
 
 
 def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict[str, float]:
@@ -101,13 +98,10 @@ def checksums(device: str, mode: ModeLike, dtype: DTypeLike = "float64") -> dict
         >>> all(abs(sums[name] / expected[name] - 1) < 1e-5 for name in expected)
         True
     """
-    T, L, U, B = 20, 2, 512, 64
-    op, xp = KINDS[check_word(RNNMode, "mode", mode)](L, U, U, dtype=dtype), engine_for(device).xp
-    dtype = op.dtype.numpy
-    params = xp.ones(op.params_size(device), dtype)
-    for weight in op.params_to_canonical(params, copy=False)[0]:
+    op = KINDS[check_word(RNNMode, "mode", mode)](2, 512, 512, dtype=dtype)
+    problem = make_problem(op, 20, 64, None, seed=0, values=[1.0]).to(device)
+    for weight in op.params_to_canonical(problem.params, copy=False)[0]:
         weight[:] = 1 / weight.size
-    state, data = xp.ones((L, B, U), dtype), xp.ones((T, B, U), dtype)
-    results = Problem(op, params, data, state, state, None, data, state, state).results()
+    results = problem.results()
     results["dw"] = results.pop("dparams")
     return {name: float(array.sum(dtype=np.float64)) for name, array in results.items()}

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._checks import check_int
+from pycudnnrnn._checks import check_int, check_type
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, RNNSpec
 
@@ -123,11 +122,10 @@ class Problem:
         keywords = {"sequence_lengths": self.lengths} | keywords
         return self.op.forward(self.x, *states, params, **keywords)
 
-    def results(self, *, retain: bool = False, **keywords: Any) -> dict[str, Any]:
+    def results(self, **keywords: Any) -> dict[str, Any]:
         """Compute every result and gradient of this problem, by name.
 
         Args:
-            retain: keep what the forward stored for a further backward.
             **keywords: passed to the op's `forward`, for example `time_major` or `checkpoint_every`.
 
         Returns:
@@ -135,7 +133,7 @@ class Problem:
             "dparams". Each is an array of the same kind as the problem's own arrays.
         """
         fwd = self.forward(**keywords)
-        grads = fwd.backward(*self.upstream(), retain=retain)
+        grads = fwd.backward(*self.upstream())
         results = {
             "y": fwd.output, "hy": fwd.output_h, "cy": fwd.output_c,
             "dx": grads.input, "dhx": grads.input_h, "dcx": grads.input_c, "dparams": grads.params,
@@ -176,8 +174,7 @@ def make_problem(
         >>> problem.forward().output.shape
         (5, 2, 3)
     """
-    if not isinstance(op, ops.CudnnRNN):
-        raise ArgumentTypeError("op", "an op, such as ops.from_spec(spec)", type(op))
+    check_type("op", op, ops.CudnnRNN, "an op, such as ops.from_spec(spec)")
     T, B = check_int("T", T, 0, INT32_MAX), check_int("B", B, 0, INT32_MAX)
     check_lengths(lengths, T, B, "lengths")
     lengths = None if lengths is None else [*map(int, lengths)]

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final, cast
 
 from pycudnnrnn import _discovery, _libcudnn, _locks
+from pycudnnrnn._checks import check_type
 from pycudnnrnn.engines.cudnn.descriptors import check_params
 from pycudnnrnn.engines.cudnn.layout_query import query_without_gpu
-from pycudnnrnn.errors import ArgumentTypeError, EngineError, PycudnnrnnError
+from pycudnnrnn.errors import EngineError, PycudnnrnnError
 from pycudnnrnn.layout import ParamLayout
 from pycudnnrnn.spec import RNNSpec
 
@@ -65,8 +66,7 @@ def queried_layout(spec: RNNSpec, library: str | os.PathLike[str] | None = None)
 
 def query(spec: RNNSpec, library: str | os.PathLike[str] | None = None) -> tuple[ParamLayout, int]:
     """Return the layout, as `queried_layout` does, and the version of the libcudnn."""
-    if not isinstance(spec, RNNSpec):
-        raise ArgumentTypeError("spec", "an RNNSpec", type(spec))
+    check_type("spec", spec, RNNSpec, "an RNNSpec")
     check_params(spec)
     path = _discovery.find(_discovery.Context(library))[0].path.resolve()
     with _lock:
@@ -77,7 +77,7 @@ def query(spec: RNNSpec, library: str | os.PathLike[str] | None = None) -> tuple
             raise
         except BaseException as error:  # its next answer would be that to this question
             ended = isinstance(error, (EOFError, OSError))
-            code = _children.pop(path, child).end(kill=not ended)
+            code = _children.pop(path, child).end()
             if not ended:
                 raise
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -101,10 +101,9 @@ class _Child:
             raise answer
         return answer  # type: ignore[no-any-return]
 
-    def end(self, *, kill: bool) -> int:
-        """Wait for the end of the process, which `kill` brings about; return its exit code."""
-        if kill:
-            self._process.kill()
+    def end(self) -> int:
+        """End the process and return its exit code; the code of its own end if it had one."""
+        self._process.kill()
         self.leave()
         return self._process.wait()
 
@@ -120,7 +119,7 @@ _children: Final[dict[Path, _Child]] = {}
 @atexit.register
 def _end_all() -> None:
     while _children:
-        _children.popitem()[1].end(kill=True)
+        _children.popitem()[1].end()
 
 
 def _forked() -> None:

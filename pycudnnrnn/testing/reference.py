@@ -62,47 +62,27 @@ class Step:
         self.spec = spec
         self.skip = spec.input_mode is InputMode.SKIP_INPUT and pseudo_layer < spec.num_dirs
 
-    def from_input(self, gate: int, x: Array) -> Array:
-        """Return the input product of a gate, plus its bias. With "skip_input", layer 0 takes x itself.
-
-        Args:
-            gate: number of the gate, as in `spec.GATES`.
-            x: the input of this step, one vector.
-        """
-        product: Array = x if self.skip else self.W[gate] @ x
-        return product + self.bW[gate]
-
-    def from_state(self, gate: int, h: Array) -> Array:
-        """Return the recurrent product of a gate, plus its bias.
-
-        Args:
-            gate: number of the gate, as in `spec.GATES`.
-            h: the output of the last step, one vector.
-        """
-        product: Array = self.R[gate] @ h
-        return product + self.bR[gate]
-
     def gates(self, x: Array, h: Array) -> tuple[Array, ...]:
         """Return the gates after their sigmoid, tanh or relu, in the order of their linear-layer ids.
 
+        Below, `a` are the input products with their biases and `b` the recurrent ones. With "skip_input", layer 0 takes
+        x itself.
+
         Args:
             x: the input of this step, one vector.
             h: the output of the last step, one vector.
         """
-        mode = self.spec.mode
-        if mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
-            a = self.from_input(0, x) + self.from_state(0, h)
-            return (np.tanh(a) if mode is RNNMode.RNN_TANH else relu(a),)
-        if mode is RNNMode.GRU:
-            r = sigmoid(self.from_input(0, x) + self.from_state(0, h))
-            z = sigmoid(self.from_input(1, x) + self.from_state(1, h))
-            n = np.tanh(self.from_input(2, x) + r * self.from_state(2, h))
-            return r, z, n
-        i = sigmoid(self.from_input(0, x) + self.from_state(0, h))
-        f = sigmoid(self.from_input(1, x) + self.from_state(1, h))
-        g = np.tanh(self.from_input(2, x) + self.from_state(2, h))
-        o = sigmoid(self.from_input(3, x) + self.from_state(3, h))
-        return i, f, g, o
+        a = [(x if self.skip else W @ x) + bias for W, bias in zip(self.W, self.bW, strict=True)]
+        b = [R @ h + bias for R, bias in zip(self.R, self.bR, strict=True)]
+        if self.spec.mode is RNNMode.RNN_TANH:
+            return (np.tanh(a[0] + b[0]),)
+        if self.spec.mode is RNNMode.RNN_RELU:
+            return (relu(a[0] + b[0]),)
+        if self.spec.mode is RNNMode.GRU:
+            r, z = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
+            return r, z, np.tanh(a[2] + r * b[2])
+        i, f, o = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1]), sigmoid(a[3] + b[3])
+        return i, f, np.tanh(a[2] + b[2]), o
 
     def __call__(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         """Return the new (h, c) after this step.
@@ -113,11 +93,11 @@ class Step:
             c: the cell state of an LSTM, [U]. The other cells return it unchanged.
         """
         gates = self.gates(x, h)
-        if self.spec.mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
-            return gates[0], c
         if self.spec.mode is RNNMode.GRU:
             _, z, n = gates
             return (1 - z) * n + z * h, c
+        if len(gates) == 1:
+            return gates[0], c
         i, f, g, o = gates
         c = f * c + i * g
         if self.spec.cell_clip:
