@@ -167,11 +167,7 @@ class RNNSpec:
         math_type: MathTypeLike | None = None,
         compute_dtype: DTypeLike | None = None,
     ) -> None:
-        def put(**fields: Any) -> None:
-            for name, value in fields.items():
-                object.__setattr__(self, name, value)
-
-        put(
+        vars(self).update(
             mode=check_word(RNNMode, "mode", mode),
             num_layers=check_int("num_layers", num_layers, 1, INT32_MAX),
             num_units=check_int("num_units", num_units, 1, INT32_MAX),
@@ -184,7 +180,7 @@ class RNNSpec:
             algo=check_word(Algorithm, "algo", algo),
         )
         usual = MathType.TENSOR_OP if self.dtype.itemsize == 2 else MathType.FMA
-        put(
+        vars(self).update(
             input_mode=self._resolved_input_mode(input_mode),
             num_proj=self._checked_projection(num_proj),
             cell_clip=self._checked_clip(cell_clip),

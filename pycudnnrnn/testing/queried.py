@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from pycudnnrnn import _discovery, _libcudnn, _locks
 from pycudnnrnn._checks import check_type
@@ -72,17 +72,19 @@ def query(spec: RNNSpec, library: str | os.PathLike[str] | None = None) -> tuple
     with _lock:
         child = _children.get(path) or _children.setdefault(path, _Child(path))
         try:
-            return child.ask(spec)
-        except PycudnnrnnError:
-            raise
-        except BaseException as error:  # its next answer would be that to this question
-            ended = isinstance(error, (EOFError, OSError))
+            answer = child.ask(spec)
+        except (EOFError, OSError):
             code = _children.pop(path, child).end()
-            if not ended:
-                raise
-    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    reason = f"{path} ended the process that asked it for a layout without a GPU ({how})"
-    raise EngineError(f"{reason}: ask on a GPU, or another libcudnn")
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            reason = f"{path} ended the process that asked it for a layout without a GPU ({how})"
+            answer = EngineError(f"{reason}: ask on a GPU, or another libcudnn")
+        except BaseException:  # the child's next answer would be that to this question
+            _children.pop(path, child).end()
+            raise
+    if isinstance(answer, PycudnnrnnError):
+        raise answer
+    layout, version = answer
+    return layout, version
 
 
 class _Child:
@@ -94,12 +96,10 @@ class _Child:
         self._input, self._output = cast("io.FileIO", self._process.stdin), cast("io.FileIO", self._process.stdout)
         self._answers = io.BufferedReader(self._output)
 
-    def ask(self, spec: RNNSpec) -> tuple[ParamLayout, int]:
+    def ask(self, spec: RNNSpec) -> Any:
+        """Return the layout and the version, or an error of this package."""
         self._input.write(pickle.dumps(spec))
-        answer = pickle.load(self._answers)  # noqa: S301  the child is this package
-        if isinstance(answer, PycudnnrnnError):
-            raise answer
-        return answer  # type: ignore[no-any-return]
+        return pickle.load(self._answers)  # noqa: S301  the child is this package
 
     def end(self) -> int:
         """End the process and return its exit code; the code of its own end if it had one."""
