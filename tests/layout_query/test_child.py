@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -64,18 +64,10 @@ def pid_of(children):
 
 def test_one_child_serves_all_specs_and_all_threads(children):
     specs = [SPEC.replace(num_units=units) for units in range(3, 23)]
-    assert testing.queried_layout(SPEC) == arithmetic_layout(SPEC)
-    pid, answers = pid_of(children), {}
-
-    def ask(spec):
-        answers[spec] = testing.queried_layout(spec)
-
-    threads = [threading.Thread(target=ask, args=[spec]) for spec in specs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert answers == {spec: arithmetic_layout(spec) for spec in specs}
+    testing.queried_layout(SPEC)
+    pid = pid_of(children)
+    with ThreadPoolExecutor(len(specs)) as threads:
+        assert list(threads.map(testing.queried_layout, specs)) == list(map(arithmetic_layout, specs))
     assert pid_of(children) == pid
 
 

@@ -1,7 +1,6 @@
 """Outputs, states and every gradient equal torch's on the CPU, in float64."""
 
 import contextlib
-import dataclasses
 
 import numpy as np
 import pytest
@@ -49,34 +48,20 @@ def test_float32_stays_near_float64():
     np.testing.assert_allclose(output, run_torch(problem)["y"], atol=5e-6)
 
 
-@examples(200)
-@given(
-    problems(torch_specs, least_length=1), st.sampled_from(["x", "hx", "cx", "params", "dy", "dhy", "dcy"]),
-    st.sampled_from([np.nan, np.inf, -np.inf]), st.data(),
-)  # fmt: skip
-def test_what_is_no_finite_number_goes_where_torchs_goes(problem, field, value, data):
-    """NaN and infinity in the data, the parameters or a gradient from above."""
-    array = getattr(problem, field).copy()
-    array.reshape(-1)[data.draw(st.integers(0, array.size - 1)) :][: data.draw(st.integers(1, 2))] = value
-    odd = dataclasses.replace(problem, **{field: array})
-    expected = run_torch(odd)
-    for name, ours in run_ours(odd).items():
-        np.testing.assert_allclose(ours, expected[name], rtol=1e-9, atol=TOLERANCE, err_msg=name)
-
-
 @pytest.mark.parametrize(
-    ("name", "field", "value"),
-    [*pairwise(["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu"], ["dy", "dhy"], [np.inf]),
-     ("CudnnRNNRelu", "x", np.nan)],
+    ("name", "T", "field", "value"),
+    pairwise(
+        ["CudnnLSTM", "CudnnGRU", "CudnnRNNTanh", "CudnnRNNRelu"], [1, 4], ["x", "hx", "params", "dy", "dhy"],
+        [np.nan, np.inf, -np.inf],
+    ),
 )  # fmt: skip
-def test_infinity_and_nan_at_the_first_step_go_where_torchs_go(name, field, value):
-    """Of dh and z * dh, a GRU's gradient is the difference; dh * (1 - z) would be infinite where that is NaN.
+def test_infinity_and_nan_go_where_torchs_go(name, T, field, value):
+    """A relu passes on the gradient at NaN; a GRU's gradient is a difference, of dh and z * dh, where that is NaN.
 
-    Through the product with R, infinity becomes NaN in any case. A relu passes on the gradient at NaN.
+    Through the product with R, infinity becomes NaN in any case: one step shows what a cell does.
     """
-    problem = make_problem(getattr(ops, name)(2, 3, 2, dtype="float64"), 1, 2, None, seed=1)
-    getattr(problem, field)[0, 0, 1] = value
+    problem = make_problem(getattr(ops, name)(2, 3, 2, dtype="float64"), T, 2, None, seed=1)
+    getattr(problem, field).reshape(-1)[1] = value
     expected = run_torch(problem)
-    assert value == np.inf or expected["dx"][0, 0].all()
     for key, ours in run_ours(problem).items():
         np.testing.assert_allclose(ours, expected[key], rtol=1e-9, atol=TOLERANCE, err_msg=key)

@@ -1,5 +1,7 @@
 """What `specs()` finds in 100 examples: each of 14 faults in a reader of the buffer that somebody else wrote."""
 
+import math
+
 import pytest
 from hypothesis import Phase, given, settings
 
@@ -19,48 +21,39 @@ FAULTS = [
 
 def read(spec, fault=""):
     """Return the offset and the shape of each region, by pseudo-layer, name of its gate, and kind."""
-    gates = GATES[str(spec.mode)]
-    if fault == "LSTM's gates i and f are swapped":
-        gates = gates.replace("if", "fi")
-    if fault == "GRU's gates r and z are swapped":
-        gates = gates.replace("rz", "zr")
+    swaps = {"LSTM's gates i and f are swapped": ("if", "fi"), "GRU's gates r and z are swapped": ("rz", "zr")}
+    gates = GATES[str(spec.mode)].replace(*swaps.get(fault, ("", "")))
     U, S, D = spec.num_units, spec.num_proj or spec.num_units, spec.num_dirs
     S = U if fault == "units in place of the projection" else S
-    parts, biases = [], []
+    weights, biases = [], []
     pairs = [(layer, way) for layer in range(spec.num_layers) for way in range(D)]
     if fault == "directions are outside of layers":
         pairs.sort(key=lambda pair: pair[::-1])
     for layer, way in pairs:
         p = layer * D + way
         columns = (S if fault == "layers above read one direction" else D * S) if layer else spec.input_size
-        skip = spec.input_mode == "skip_input" and layer == 0
-        if fault == "skip input has none in any layer":
-            skip = spec.input_mode == "skip_input"
+        skip = spec.input_mode == "skip_input" and (layer == 0 or fault == "skip input has none in any layer")
         if skip and fault != "skip input has input matrices":
             columns = 0
-        matrices = [(p, gate + "W", "weight", (U, columns)) for gate in gates]
+        inputs = [(p, gate + "W", "weight", (U, columns)) for gate in gates]
         recurrent = [(p, gate + "R", "weight", (U, S)) for gate in gates]
-        matrices = recurrent + matrices if fault == "recurrent before input" else matrices + recurrent
+        matrices = recurrent + inputs if fault == "recurrent before input" else inputs + recurrent
         if fault == "weights are transposed":
             matrices = [(*start, shape[::-1]) for *start, shape in matrices]
         if spec.num_proj:
             shape = (U, S) if fault == "the projection is transposed" else (S, U)
-            projection = (p, "P", "weight", shape)
-            matrices.insert(0 if fault == "the projection is first" else len(matrices), projection)
+            matrices.insert(0 if fault == "the projection is first" else len(matrices), (p, "P", "weight", shape))
         sides = {"none": "", "single_input": "W", "single_recurrent": "R", "double": "WR"}[str(spec.bias_mode)]
-        if fault == "single_recurrent is taken for single_input" and sides == "R":
-            sides = "W"
+        if fault == "single_recurrent is taken for single_input":
+            sides = sides.replace("R", "W") if sides == "R" else sides
         if fault == "the second bias is left out":
             sides = sides[:1]
-        vectors = [(p, gate + side, "bias", (U,)) for side in sides for gate in gates]
-        parts += matrices
-        if fault == "biases are next to their weights":
-            parts += vectors
-        else:
-            biases += vectors
+        weights += matrices
+        parts = weights if fault == "biases are next to their weights" else biases
+        parts += [(p, gate + side, "bias", (U,)) for side in sides for gate in gates]
     places, end = {}, 0
-    for *key, shape in parts + biases:
-        size = shape[0] * (shape[1] if len(shape) == 2 else 1)
+    for *key, shape in weights + biases:
+        size = math.prod(shape)
         places[tuple(key)] = (end if size else 0, shape)
         end += size
     return places

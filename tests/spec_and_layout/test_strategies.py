@@ -81,25 +81,20 @@ def test_specs_shrink_to_the_smallest_that_will_do():
     [
         (specs, {"algorithms": ["persist_static"], "dtypes": ["float64"]}, "Invalid algo: 'persist_static'"),
         (specs, {"modes": ["gru", "lstmp"]}, "Invalid modes: 'lstmp', expecting 'lstm'"),
-        (specs, {"compute_dtypes": ["float8"]}, "Invalid compute_dtypes: 'float8'"),
         (specs, {"modes": ["gru"], "projection": True}, "Invalid num_proj: 1, expecting None for mode 'gru'"),
         (specs, {"modes": ["gru", None]}, "Invalid modes: None, expecting 'lstm'"),
         (specs, {"modes": "lstm"}, "Invalid modes: 'lstm', expecting a list of words"),
-        (specs, {"dtypes": np.float32}, "Invalid dtypes: .*, expecting a list of words"),
         (specs, {"modes": []}, "Invalid modes: .*, expecting at least one word"),
         (specs, {"min_layers": 4}, "Invalid max_layers: 3, expecting an integer from 4"),
-        (specs, {"min_units": 0}, "Invalid min_units: 0"),
         (specs, {"projection": True, "max_units": 1}, "Invalid max_units: 1, expecting an integer from 2"),
         (specs, {"projection": "always"}, "Invalid projection: 'always'"),
         (sequence_lengths, {"T": 2, "B": 3, "least": 5}, "Invalid least: 5, expecting an integer from 0 to 2"),
         (problems, {"spec": "lstm"}, "Invalid spec: .*str.*, expecting an RNNSpec or a strategy for one"),
         (problems, {"max_time": 0}, "Invalid max_time: 0, expecting an integer from 1"),
-        (problems, {"max_batch": 0}, "Invalid max_batch: 0, expecting an integer from 1"),
         (layouts, {"spec": LSTM, "max_gap": -1}, "Invalid max_gap: -1, expecting an integer from 0"),
         (arithmetic_layout, {"spec": ops.from_spec(LSTM)}, "Invalid spec: .*CudnnLSTM.*, expecting an RNNSpec"),
         (make_problem, CALL | {"op": LSTM}, "Invalid op: .*RNNSpec.*, expecting an op"),
         (make_problem, CALL | {"lengths": [1, 4]}, r"Invalid lengths\[1\]: 4, expecting a length from 0 to T=3"),
-        (make_problem, CALL | {"seed": None}, "Invalid seed: None, expecting an integer"),
         (LayoutEngine, {"layout": 3}, "Invalid layout: .*, expecting a ParamLayout"),
         (lambda engine: use_engine(engine).__enter__(), {"engine": LayoutEngine}, "Invalid engine: .*LayoutEngine"),
         (lambda mode: goldens.checksums("cpu", mode), {"mode": "lstmx"}, "Invalid mode: 'lstmx'"),
@@ -128,22 +123,14 @@ def test_each_restriction_holds_and_leaves_all_the_rest():
 
 DRAW = """
 import sys
-from hypothesis import find, given, settings, strategies as st
+from hypothesis import find, strategies as st
 
-loaded = {name for name in sys.modules if name.partition(".")[0] in {"pycudnnrnn", "cupy", "torch", "jax", "ctypes"}}
-assert "pycudnnrnn.spec" in loaded and not any(name.startswith("pycudnnrnn.testing") for name in loaded), loaded
-assert not loaded & {"cupy", "torch", "jax", "pycudnnrnn.ops", "pycudnnrnn.engines", "pycudnnrnn.libcudnn"}, loaded
+loaded = {".".join(name.split(".")[:2]) for name in sys.modules}
+assert not loaded & {"cupy", "torch", "jax", "pycudnnrnn.testing", "pycudnnrnn.ops", "pycudnnrnn.engines"}
 
 from pycudnnrnn import RNNSpec
 
 assert find(st.from_type(RNNSpec), lambda spec: spec.num_layers > 1).num_layers == 2
-
-@settings(max_examples=20, database=None, derandomize=True)
-@given(...)
-def drawn(spec: RNNSpec):
-    assert spec.dtype == "float64"
-
-drawn()
 """
 
 
