@@ -10,8 +10,8 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines.cudnn import owned, stream_memory
 from pycudnnrnn.engines.cudnn.device import PER_THREAD, CudaDevice
+from pycudnnrnn.errors import EngineError
 from pycudnnrnn.testing.strategies import make_problem
-from tests.helpers.together import together
 from tests.stand_in.host_device import Stream
 from tests.stand_in.problem import on_device
 
@@ -178,30 +178,15 @@ def test_a_backwards_own_memory_is_given_back_after_who_reads_it(owners, options
 # --- the device itself, with CuPy's streams and events played ---------------------------------------------------------
 
 
-def default_stream(cuda, device):
-    """The current stream in a thread whose default one is its own."""
+def test_streams_wait_by_an_event_and_one_for_itself_not_at_all(cuda):
+    device, one, other = CudaDevice(0), cuda.stream(0x5000), cuda.stream(0x6000)
+    device.wait(one, cuda.stream(0x5000))
+    assert not cuda.order
+    device.wait(one, other)
+    assert cuda.order == [("record", other), ("wait", one)]
+
+
+def test_a_threads_default_stream_is_refused_because_no_other_thread_could_wait_for_it(cuda):
     cuda.current.stream = cuda.stream(PER_THREAD)
-    return device.stream()
-
-
-def test_streams_of_one_thread_wait_by_an_event_and_one_for_itself_not_at_all(cuda):
-    device, ordinary = CudaDevice(0), cuda.stream(0x5000)
-    mine = default_stream(cuda, device)
-    device.wait(mine, mine)
-    device.wait(ordinary, cuda.stream(0x5000))
-    assert not cuda.order
-    device.wait(mine, ordinary)
-    device.wait(ordinary, mine)
-    assert cuda.order == [("record", ordinary), ("wait", mine), ("record", mine), ("wait", ordinary)]
-    assert "deviceSynchronize" not in cuda.asked
-
-
-def test_for_another_threads_default_stream_the_host_waits_since_no_event_reaches_it(cuda):
-    device, ordinary = CudaDevice(0), cuda.stream(0x5000)
-    mine = default_stream(cuda, device)
-    (another,) = together(1, lambda _: default_stream(cuda, device))
-    for pair in ((mine, another), (another, mine), (ordinary, another), (another, ordinary)):
-        cuda.asked.clear()
-        device.wait(*pair)
-        assert cuda.asked.count("deviceSynchronize") == 1
-    assert not cuda.order
+    with pytest.raises(EngineError, match="per-thread default stream"):
+        CudaDevice(0).stream()

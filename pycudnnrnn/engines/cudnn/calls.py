@@ -15,7 +15,6 @@ from typing import Any, Final
 from pycudnnrnn import passes
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
-from pycudnnrnn.engines.cudnn.device import same_stream, stream_key
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, Masks, states_nbytes
 from pycudnnrnn.engines.cudnn.native import Bound, DataDescriptors, NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
@@ -100,11 +99,10 @@ class CudnnCalls:
         Raises:
             StateError: a call on another stream.
         """
-        if self._stream is not None and not same_stream(stream, self._stream):
-            own, current = map(stream_key, (self._stream, stream))
+        if self._stream is not None and self._stream.ptr != stream.ptr:
             raise StateError(
-                f"this plan belongs to stream {own:#x}, on which its first call ran, and the current stream is "
-                f"{current:#x}: prepare a plan for each stream"
+                f"this plan belongs to stream {self._stream.ptr:#x}, on which its first call ran, and the current "
+                f"stream is {stream.ptr:#x}: prepare a plan for each stream"
             )
         self._stream = stream
 

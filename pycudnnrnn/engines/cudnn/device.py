@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -24,24 +23,13 @@ BYTES: Final = np.dtype(np.uint8)
 
 
 PER_THREAD: Final = 2
-"""The address that means the calling thread's default stream: another stream in every thread.
+"""The address that means the calling thread's default stream, which no other thread can wait for.
 
 Source: cudaStreamPerThread (driver_types.h, CUDA 13.5).
 """
 
 OTHERS_MAX: Final = 64
 """Streams of other libraries that are kept: torch has 32 for each priority."""
-
-
-def stream_key(stream: Any) -> int:
-    """Return a number that no other stream has as long as this object lives."""
-    address: int = stream.ptr
-    return address if address != PER_THREAD else id(stream)  # the device has one such object a thread
-
-
-def same_stream(one: Any, other: Any) -> bool:
-    """Return whether two objects are the same stream. Each thread has its own default stream."""
-    return stream_key(one) == stream_key(other)
 
 
 @contextlib.contextmanager
@@ -141,7 +129,6 @@ class CudaDevice(ArrayFunctions):
         if self.index >= count:
             raise EngineError(f"device 'cuda:{self.index}' was asked for; CuPy finds {count}")
         self.watch = Watch(f"cuda:{self.index}", self._ask)
-        self._threads = threading.local()
         self._others: Recent[Any] = Recent(OTHERS_MAX)
 
     def holds(self, array: Any) -> bool:
@@ -172,25 +159,21 @@ class CudaDevice(ArrayFunctions):
             self.xp.cuda.runtime.memGetInfo()
 
     def stream(self) -> Any:
-        """Return the stream to launch work on: CuPy's current one on this device."""
-        stream = self.xp.cuda.get_current_stream()
-        return stream if stream.ptr != PER_THREAD else self._per_thread()
+        """Return the stream to launch work on: CuPy's current one on this device.
 
-    def _per_thread(self) -> Any:
-        """Return this thread's default stream, as an object that no other thread has."""
-        try:
-            return self._threads.stream
-        except AttributeError:
-            self._threads.stream = self.xp.cuda.Stream.from_external(_Foreign(PER_THREAD))
-            return self._threads.stream
+        Raises:
+            EngineError: it is the thread's default stream, where one thread's work could not wait for another's.
+        """
+        stream = self.xp.cuda.get_current_stream()
+        if stream.ptr == PER_THREAD:
+            raise EngineError("CuPy's per-thread default stream is current: use a stream object, cupy.cuda.Stream()")
+        return stream
 
     def stream_at(self, address: int) -> Any:
         """Return another library's stream, by its address: the same object each time.
 
         The address identifies it: torch never destroys its streams, and XLA's live as long as its client.
         """
-        if address == PER_THREAD:
-            return self._per_thread()
         streams = self.xp.cuda.Stream
         if not address:
             return streams.null
@@ -207,23 +190,11 @@ class CudaDevice(ArrayFunctions):
         stream.synchronize()
 
     def wait(self, waiting: Any, awaited: Any) -> None:
-        """Make one stream wait for the work launched on another so far.
-
-        If one of them is another thread's default stream, which this thread cannot address, the host waits for the
-        device.
-        """
-        if same_stream(waiting, awaited):
-            return
-        if not self.orders(waiting, awaited):
-            self.xp.cuda.runtime.deviceSynchronize()
-            return
-        event = self.xp.cuda.Event(disable_timing=True)
-        event.record(awaited)
-        waiting.wait_event(event)
-
-    def orders(self, *streams: Any) -> bool:
-        """Return whether this thread can order the streams without waiting on the host."""
-        return all(stream.ptr != PER_THREAD or stream is self._per_thread() for stream in streams)
+        """Make one stream wait for the work launched on another so far."""
+        if waiting.ptr != awaited.ptr:
+            event = self.xp.cuda.Event(disable_timing=True)
+            event.record(awaited)
+            waiting.wait_event(event)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
         return self.xp.empty(shape, dtype)

@@ -9,7 +9,7 @@ import collections
 import contextlib
 from typing import Any, Final
 
-from pycudnnrnn.engines.cudnn.device import CudaDevice, same_stream
+from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.owned import keep
 from pycudnnrnn.errors import PycudnnrnnError
 
@@ -32,7 +32,7 @@ class StreamMemory:
         """Keep memory that was allocated on the current stream, as long as its owner lives."""
         with contextlib.suppress(IndexError):  # another thread emptied it
             for _ in range(len(_LEFT)):
-                _LEFT.popleft().end(by_host=True)
+                _LEFT.popleft().end()
         self._device, self._memory = device, memory
         self._home = self._last = device.stream()
         keep(owner, self, StreamMemory.end)
@@ -43,17 +43,14 @@ class StreamMemory:
             self._device.wait(stream, self._last)
             self._last = stream
 
-    def end(self, *, by_host: bool = False) -> None:
-        """Make the home stream wait for the last one. If that is impossible now, keep the memory for a later try.
-
-        A finaliser calls this at any time, so that the host must not wait. With `by_host` it may.
-        """
+    def end(self) -> None:
+        """Make the home stream wait for the last one. If that is impossible now, keep the memory for a later try."""
         device, home, last = self._device, self._home, self._last
-        if same_stream(home, last):
+        if home.ptr == last.ptr:
             return
         try:
             with device.active():
-                if (by_host or device.orders(home, last)) and not (device.captured(home) or device.captured(last)):
+                if not (device.captured(home) or device.captured(last)):
                     device.wait(home, last)
                     return
         except (PycudnnrnnError, RuntimeError):  # CuPy's errors are RuntimeErrors
