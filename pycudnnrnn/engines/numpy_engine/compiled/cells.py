@@ -109,7 +109,7 @@ def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: A
         gates = np.empty((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
     team = teams.team(_number(int(sizes.sum()) * R.size, len(steps)))
     arguments = *states, gates, R, *arguments, places, team
-    at_once([functools.partial(run, *arguments, own) for own in range(len(team) - 1)])
+    at_once([functools.partial(run, *arguments, place) for place in range(len(team) - 1)])
 
 
 def _shared(share: Callable[[int, int], None], count: int, work: int) -> None:
@@ -238,7 +238,7 @@ class CompiledCell(Cell):
         _multiply(rows, matrix, out, transposed=False, adds=True)
 
 
-def _given(array: Array | None, like: Array) -> Array:
+def _array(array: Array | None, like: Array) -> Array:
     """Return an array as kernels take it: contiguous, and without rows for None."""
     return np.empty((0, 1), like.dtype) if array is None else np.ascontiguousarray(array)
 
@@ -261,28 +261,28 @@ def _contiguous(out: Array) -> Iterator[Array]:
 class CompiledPlainCell(CompiledCell, PlainCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, *inputs = self._inputs(w, x, tape)
-        bias, h_before = np.add(*self.biases(w)), _given(tape.get("h_before"), h)
+        bias, h_before = np.add(*self.biases(w)), _array(tape.get("h_before"), h)
         with _contiguous(out) as y:
             _walk(kernels.plain, steps, [h], gates, w.R, *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        _walk(kernels.plain_back, steps[::-1], [dh], tape["gates"], w.R, _given(dy, dh), self.relu)
+        _walk(kernels.plain_back, steps[::-1], [dh], tape["gates"], w.R, _array(dy, dh), self.relu)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         gates, *inputs = self._inputs(w, x, tape)
         bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
-        kept = [_given(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
+        saved = [_array(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
         with _contiguous(out) as y:
-            _walk(kernels.lstm, steps, states, gates, w.R, *inputs, bias, bounds, _proj(w.proj, h), y, *kept)
+            _walk(kernels.lstm, steps, states, gates, w.R, *inputs, bias, bounds, _proj(w.proj, h), y, *saved)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
-        kept = [_given(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
+        saved = [_array(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
         proj = _proj(w.proj, dh)
-        _walk(kernels.lstm_back, steps[::-1], states, tape["gates"], w.R, proj, _given(dy, dh), *kept)
+        _walk(kernels.lstm_back, steps[::-1], states, tape["gates"], w.R, proj, _array(dy, dh), *saved)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
@@ -290,14 +290,14 @@ class CompiledGRUCell(CompiledCell, GRUCell):
         (gates, *inputs), (bW, bR), start = self._inputs(w, x, tape), self.biases(w), 2 * self.units
         # What is added to R h, and what to the n gate after r has multiplied that.
         bias, n_bias = np.concatenate((bW[:start] + bR[:start], bR[start:])), bW[start:]
-        kept = [_given(tape.get(name), h) for name in ("h_before", "q")]
+        saved = [_array(tape.get(name), h) for name in ("h_before", "q")]
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
-            _walk(kernels.gru, steps, [h, recurrent], gates, w.R, *inputs, bias, n_bias, y, *kept)
+            _walk(kernels.gru, steps, [h, recurrent], gates, w.R, *inputs, bias, n_bias, y, *saved)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        kept = tape["h_before"], tape["q"]
-        _walk(kernels.gru_back, steps[::-1], [dh], tape["gates"], w.R, _given(dy, dh), *kept)
+        saved = tape["h_before"], tape["q"]
+        _walk(kernels.gru_back, steps[::-1], [dh], tape["gates"], w.R, _array(dy, dh), *saved)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

@@ -20,7 +20,7 @@ from numba import types
 
 from pycudnnrnn.engines.numpy_engine.compiled import products, teams, vectors
 from pycudnnrnn.engines.numpy_engine.compiled.products import by_columns, by_panels, by_rows, inner, pack, product
-from pycudnnrnn.engines.numpy_engine.compiled.teams import met, next_taken, product_by, share, taken
+from pycudnnrnn.engines.numpy_engine.compiled.teams import met, parts, product_by
 
 _SOURCE: Final = b"".join(
     Path(file).read_bytes() for file in (__file__, products.__file__, teams.__file__, vectors.__file__)
@@ -68,7 +68,7 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
             kinds.append(types.boolean)
         elif name == "stamp":
             kinds.append(types.Omitted(STAMP))
-        elif name == "own":
+        elif name == "place":
             kinds.append(types.int64)
         elif name in ("steps", "team"):
             kinds.append(types.Array(types.int64, 2, "C"))
@@ -96,7 +96,7 @@ def ahead_of(steps: Any, k: Any) -> Any:
 
 @inner
 def input_ahead(
-    team: Any, turn: Any, own: Any, gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any,
+    team: Any, turn: Any, place: Any, gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any,
 ) -> Any:  # fmt: skip
     """Compute W x for the rows of `ahead_of`.
 
@@ -106,7 +106,7 @@ def input_ahead(
     base = 0 if keeps or W.shape[0] == 0 else low
     return (
         product_by(
-            team, turn, own, by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False
+            team, turn, place, by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False
         ),
         k,
         base,
@@ -116,7 +116,7 @@ def input_ahead(
 @kernel
 def lstm(
     h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, bounds: Any, proj: Any,
-    y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, team: Any, own: Any,
+    y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units, turn, ahead, base = c.shape[1], 0, 0, 0
@@ -124,16 +124,14 @@ def lstm(
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            turn, ahead, base = input_ahead(team, turn, own, gates, x, W, steps, k, keeps)
-        h_now = made = h[:n]
+            turn, ahead, base = input_ahead(team, turn, place, gates, x, W, steps, k, keeps)
+        h_now = m = h[:n]
         turn = product_by(
-            team, turn, own, by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True
+            team, turn, place, by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True
         )
         if projects:
-            made = hidden[first : first + n] if keeps else spare_m[:n]
-        part = taken(team, turn, own)
-        while part >= 0:
-            start, stop = share(team, part, n)
+            m = hidden[first : first + n] if keeps else spare_m[:n]
+        for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
                 row, c_row = gates[first - base + b], c[b]
                 if keeps:
@@ -147,45 +145,36 @@ def lstm(
                     if keeps:
                         vectors.within(inside[first + b], c_row, bounds[0], bounds[1])
                     vectors.clip(c_row, bounds[0], bounds[1])
-                vectors.lstm_h(made[b], tanh_c[first + b] if keeps else spare_t[b], c_row, row[3 * units :])
+                vectors.lstm_h(m[b], tanh_c[first + b] if keeps else spare_t[b], c_row, row[3 * units :])
                 if not projects:
                     vectors.copy(y[first + b], h_now[b])
-            part = next_taken(team, turn, own)
         turn = met(team, turn)
         if projects:
-            turn = product_by(team, turn, own, by_rows(h_now), by_rows(made), by_panels(proj), False)
-            part = taken(team, turn, own)
-            while part >= 0:
-                start, stop = share(team, part, n)
+            turn = product_by(team, turn, place, by_rows(h_now), by_rows(m), by_panels(proj), False)
+            for start, stop in parts(team, turn, place, n):
                 for b in range(start, stop):
                     vectors.copy(y[first + b], h_now[b])
-                part = next_taken(team, turn, own)
             turn = met(team, turn)
 
 
 @kernel
 def lstm_back(
     dh: Any, dc: Any, spare_m: Any, gates: Any, R: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
-    dh_kept: Any, steps: Any, team: Any, own: Any, stamp: Any = STAMP,  # noqa: ARG001
+    dh_tape: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units, turn, projects, clips = dc.shape[1], 0, proj.shape[0] > 0, inside.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         dh_now = dm = dh[:n]
         if projects:
-            part = taken(team, turn, own)
-            while part >= 0:
-                start, stop = share(team, part, n)
+            for start, stop in parts(team, turn, place, n):
                 for b in range(start, stop):
                     vectors.add(dh_now[b], dy[first + b])
-                    vectors.copy(dh_kept[first + b], dh_now[b])
-                part = next_taken(team, turn, own)
+                    vectors.copy(dh_tape[first + b], dh_now[b])
             turn = met(team, turn)
             dm = spare_m[:n]
-            turn = product_by(team, turn, own, by_rows(dm), by_rows(dh_now), by_panels(proj), False)
-        part = taken(team, turn, own)
-        while part >= 0:
-            start, stop = share(team, part, n)
+            turn = product_by(team, turn, place, by_rows(dm), by_rows(dh_now), by_panels(proj), False)
+        for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
                 row, dc_row = gates[first + b], dc[b]
                 if not projects:
@@ -195,25 +184,22 @@ def lstm_back(
                     vectors.keep_open(dc_row, inside[first + b])
                 vectors.lstm_ig_back(row[:units], row[2 * units : 3 * units], dc_row)
                 vectors.lstm_f_back(row[units : 2 * units], c_before[first + b], dc_row)
-            part = next_taken(team, turn, own)
         turn = met(team, turn)
-        turn = product_by(team, turn, own, by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
+        turn = product_by(team, turn, place, by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
 @kernel
 def gru(
     h: Any, recurrent: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any,
-    steps: Any, team: Any, own: Any, stamp: Any = STAMP,  # noqa: ARG001
+    steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units, turn, ahead, base, keeps = h.shape[1], 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            turn, ahead, base = input_ahead(team, turn, own, gates, x, W, steps, k, keeps)
-        turn = product_by(team, turn, own, by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
-        part = taken(team, turn, own)
-        while part >= 0:
-            start, stop = share(team, part, n)
+            turn, ahead, base = input_ahead(team, turn, place, gates, x, W, steps, k, keeps)
+        turn = product_by(team, turn, place, by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
+        for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
                 row, Rh, h_row = gates[first - base + b], recurrent[b], h[b]
                 vectors.add(row[: 2 * units], Rh[: 2 * units])
@@ -224,47 +210,41 @@ def gru(
                     vectors.copy(q[first + b], Rh[2 * units :])
                 vectors.gru_h(h_row, row[units : 2 * units], row[2 * units :])
                 vectors.copy(y[first + b], h_row)
-            part = next_taken(team, turn, own)
         turn = met(team, turn)
 
 
 @kernel
 def gru_back(
-    dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, team: Any, own: Any,
+    dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units, turn = dh.shape[1], 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        part = taken(team, turn, own)
-        while part >= 0:
-            start, stop = share(team, part, n)
+        for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
                 row, dh_row = gates[first + b], dh[b]
                 vectors.add(dh_row, dy[first + b])
                 vectors.gru_z_back(row[units : 2 * units], row[2 * units :], h_before[first + b], dh_row)
                 vectors.gru_n_back(row[:units], row[2 * units :], q[first + b])
-            part = next_taken(team, turn, own)
         turn = met(team, turn)
-        turn = product_by(team, turn, own, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
+        turn = product_by(team, turn, place, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
 
 
 @kernel
 def plain(
     h: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any, team: Any,
-    own: Any, stamp: Any = STAMP,  # noqa: ARG001
+    place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     turn, ahead, base, keeps = 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            turn, ahead, base = input_ahead(team, turn, own, gates, x, W, steps, k, keeps)
+            turn, ahead, base = input_ahead(team, turn, place, gates, x, W, steps, k, keeps)
         turn = product_by(
-            team, turn, own, by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True
+            team, turn, place, by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True
         )
-        part = taken(team, turn, own)
-        while part >= 0:
-            start, stop = share(team, part, n)
+        for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
                 row, h_row = gates[first - base + b], h[b]
                 if keeps:
@@ -275,21 +255,18 @@ def plain(
                     vectors.tanh_of(row, bias)
                 vectors.copy(h_row, row)
                 vectors.copy(y[first + b], row)
-            part = next_taken(team, turn, own)
         turn = met(team, turn)
 
 
 @kernel
 def plain_back(
-    dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, team: Any, own: Any,
+    dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     turn = 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
-        part = taken(team, turn, own)
-        while part >= 0:
-            start, stop = share(team, part, n)
+        for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
                 row, dh_row = gates[first + b], dh[b]
                 vectors.add(dh_row, dy[first + b])
@@ -297,9 +274,8 @@ def plain_back(
                     vectors.relu_back(row, dh_row)
                 else:
                     vectors.tanh_back(row, dh_row)
-            part = next_taken(team, turn, own)
         turn = met(team, turn)
-        turn = product_by(team, turn, own, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
+        turn = product_by(team, turn, place, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
 
 
 @kernel

@@ -127,8 +127,8 @@ def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
     """Emit code that stores a vector or adds it; with `count`, only that many of its first numbers."""
     vector = total.type
     if count is None:
-        found = builder.load(to, align=1)
-        builder.store(builder.select(adds, builder.fadd(found, total), total), to, align=1)
+        before = builder.load(to, align=1)
+        builder.store(builder.select(adds, builder.fadd(before, total), total), to, align=1)
         return
     integers = ir.VectorType(count.type, vector.count)
     numbers = ir.Constant(integers, list(range(vector.count)))
@@ -141,8 +141,8 @@ def _emit_put(builder: Any, total: Any, to: Any, adds: Any, count: Any) -> None:
         name = f"llvm.masked.{which}.v{vector.count}{vector.element.intrinsic_name}.p0"
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
-    found = call("load", vector, to, align, mask, ir.Constant(vector, None))
-    call("store", ir.VoidType(), builder.select(adds, builder.fadd(found, total), total), to, align, mask)
+    before = call("load", vector, to, align, mask, ir.Constant(vector, None))
+    call("store", ir.VoidType(), builder.select(adds, builder.fadd(before, total), total), to, align, mask)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -180,16 +180,16 @@ def _mover(rows: int) -> Any:
             def at(address: Any, row: Any, n: int) -> Any:
                 return builder.inttoptr(builder.add(address, builder.mul(row, row.type(n))), kind)
 
-            found = [builder.load(at(source, source_row, n), align=1) for n in range(rows)]
+            vectors = [builder.load(at(source, source_row, n), align=1) for n in range(rows)]
             half = TALL // 2
             merges = [
                 ir.Constant(ir.VectorType(ir.IntType(32), TALL), [start + n // 2 + n % 2 * TALL for n in range(TALL)])
                 for start in (0, half)
             ]
             for _ in range((rows - 1).bit_length()):  # each turn moves a bit between row and column numbers
-                pairs = zip(found[:half], found[half:], strict=True)
-                found = [builder.shuffle_vector(*pair, merge) for pair in pairs for merge in merges]
-            for n, row in enumerate(found):
+                pairs = zip(vectors[:half], vectors[half:], strict=True)
+                vectors = [builder.shuffle_vector(*pair, merge) for pair in pairs for merge in merges]
+            for n, row in enumerate(vectors):
                 builder.store(row, at(to, to_row, n), align=1)
 
         return types.void(like, source, source_row, to, to_row), emit

@@ -74,26 +74,19 @@ def _let_others_run(_: Any) -> Any:
 
 
 @inner
-def taken(team: Any, turn: Any, own: Any) -> Any:
-    """Take a part of a turn, the thread's own one if possible; return it, or -1 if all are taken."""
+def parts(team: Any, turn: Any, place: Any, count: Any) -> Any:
+    """Yield the first and the end of each part of `count` things that this thread takes in a turn.
+
+    It takes the part of its place if possible, then others.
+    """
     size = team.shape[0] - 1
-    if size == 1:
-        return 0
     for n in range(size):
-        part = (own + n) % size
+        part = (place + n) % size
         address = team.ctypes.data + (part + 1) * team.strides[0]
-        if _read(address) <= turn and _raise(address, turn + 1) <= turn:
-            return part
-    return -1
-
-
-@inner
-def next_taken(team: Any, turn: Any, own: Any) -> Any:
-    """Say that a part is done, and take another, as `taken` does."""
-    if team.shape[0] == 2:
-        return -1
-    _add(team.ctypes.data, 1)
-    return taken(team, turn, own)
+        if size == 1 or (_read(address) <= turn and _raise(address, turn + 1) <= turn):
+            yield count * part // size, count * (part + 1) // size
+            if size > 1:
+                _add(team.ctypes.data, 1)
 
 
 @inner
@@ -108,20 +101,11 @@ def met(team: Any, turn: Any) -> Any:
 
 
 @inner
-def share(team: Any, part: Any, count: Any) -> Any:
-    """Return the first and the end of a part of `count` things."""
-    size = team.shape[0] - 1
-    return count * part // size, count * (part + 1) // size
-
-
-@inner
-def product_by(team: Any, turn: Any, own: Any, out: Any, x: Any, w: Any, adds: Any) -> Any:
+def product_by(team: Any, turn: Any, place: Any, out: Any, x: Any, w: Any, adds: Any) -> Any:
     """Write x @ w to `out`, or add it, in a turn of which each part is some columns; return the next turn.
 
     `out`, x and w are those of `products.product`.
     """
-    part = taken(team, turn, own)
-    while part >= 0:
-        product(out, x, w, adds, *share(team, part, w[0][0]))
-        part = next_taken(team, turn, own)
+    for start, stop in parts(team, turn, place, w[0][0]):
+        product(out, x, w, adds, start, stop)
     return met(team, turn)
