@@ -101,37 +101,25 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
     assert {row["reason"] for row in written.rows[done:]} == {"interrupted"}
 
 
-def test_what_was_timed_before_an_interrupt_is_kept():
-    calls = []
+@pytest.mark.parametrize(("settings", "last"), [(Settings(3, 0), 4), (Settings(100, 60, budget_s=25), None)])
+def test_what_was_timed_before_a_run_ends_is_kept(settings, last):
+    """An interrupt in the fourth call, or a budget of two and a half."""
+    calls = 0
 
-    def interrupted():
-        calls.append(1)
-        if len(calls) == 4:
+    def work():
+        nonlocal calls
+        calls += 1
+        if calls == last:
             raise KeyboardInterrupt
         return [5.0]
 
     results = Results(None, {"versions": {}})
-    hosts = [Asked(name, None, Fake(name, interrupted)) for name in ("a", "b")]
-    run([Part([smoke(), smoke("gru")], hosts)], results, Settings(3, 0))
+    hosts = [Asked(name, None, Fake(name, work)) for name in ("a", "b")]
+    run([Part([smoke(), smoke("gru")], hosts)], results, settings, clock=lambda: 10 * calls)
     found = [(row["competitor"], row["problem"][:4], row["status"], row.get("rounds")) for row in results.rows]
     assert found == [
         ("a", "lstm", "ok", 1), ("b", "lstm", "ok", 2), ("a", "gru ", "not_run", None), ("b", "gru ", "not_run", None),
     ]  # fmt: skip
-
-
-def test_a_budget_ends_a_long_row_between_two_rounds_and_keeps_what_was_timed():
-    now = 0.0
-
-    def work():
-        nonlocal now
-        now += 10
-        return [5.0]
-
-    results = Results(None, {"versions": {}})
-    hosts = [Asked(name, None, Fake(name, work)) for name in ("a", "b")]
-    run([Part([smoke(), smoke("gru")], hosts)], results, Settings(100, 60, budget_s=25), clock=lambda: now)
-    found = [(row["competitor"], row["status"], row.get("rounds")) for row in results.rows]
-    assert found == [("a", "ok", 1), ("b", "ok", 2), ("a", "not_run", None), ("b", "not_run", None)]
 
 
 def test_one_library_that_tells_nothing_hides_no_other():
