@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_int
 from pycudnnrnn.errors import StateError
 
-NODES_KEPT: Final = 256
+NODES_MAX: Final = 256
 """Most records that a layer keeps: the first call's and the latest ones'."""
 
 
@@ -20,13 +19,12 @@ class NodeError(StateError, AttributeError):
 
 
 class Node:
-    """One call of a layer. Shapes are kept; arrays are held weakly."""
+    """One call of a layer: its shapes, and weak references to its arrays."""
 
     def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.input_shapes = [tuple(array.shape) for array in inputs]
         self.output_shapes = [tuple(array.shape) for array in outputs]
-        self._inputs = [weakref.ref(array) for array in inputs]
-        self._outputs = [weakref.ref(array) for array in outputs]
+        self._inputs, self._outputs = ([weakref.ref(array) for array in arrays] for arrays in (inputs, outputs))
 
     @property
     def input_tensors(self) -> list[Any]:
@@ -48,8 +46,8 @@ class Node:
 
     @staticmethod
     def _alive(what: str, references: list[weakref.ref[Any]]) -> list[Any]:
-        arrays = [reference() for reference in references]
-        if any(array is None for array in arrays):
+        arrays = _alive(references)
+        if len(arrays) < len(references):
             raise NodeError(f"an {what} array of this call is gone: a layer records its calls without keeping arrays")
         return arrays
 
@@ -59,27 +57,22 @@ class Nodes:
 
     def __init__(self, name: str) -> None:
         self._layer = name
-        self._kept: OrderedDict[int, Node] = OrderedDict()
+        self._nodes: dict[int, Node] = {}
         self._count = 0
-        self._one_shape = {"input_shapes": True, "output_shapes": True}
         self._lock = _locks.lock()  # threads may share a layer
 
     def add(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record a call."""
         node = Node(inputs, outputs)
         with self._lock:
-            if self._kept:
-                first = self._kept[0]
-                for which in self._one_shape:
-                    self._one_shape[which] &= getattr(node, which) == getattr(first, which)
-            if len(self._kept) == NODES_KEPT:  # in a child that was forked between two of these lines it may be gone
-                self._kept.pop(self._count - NODES_KEPT + 1, None)
-            self._kept[self._count] = node
+            if len(self._nodes) == NODES_MAX:  # in a child that was forked between two of these lines it may be gone
+                self._nodes.pop(self._count - NODES_MAX + 1, None)
+            self._nodes[self._count] = node
             self._count += 1
 
     def list(self) -> list[Node]:
         with self._lock:
-            return list(self._kept.values())
+            return list(self._nodes.values())
 
     def at(self, index: int, which: str) -> Any:
         """Return an attribute of call number `index`.
@@ -91,9 +84,9 @@ class Nodes:
         if not self._count:
             raise NodeError(f"the layer {self._layer!r} has never been called: it has no {which.replace('_', ' ')}")
         index = check_int("node_index", index, 0, self._count - 1)
-        if index not in self._kept:
+        if index not in self._nodes:
             raise StateError(f"the record of call {index} was dropped: the first and the latest calls are kept")
-        items = getattr(self._kept[index], which)
+        items = getattr(self._nodes[index], which)
         return items[0] if len(items) == 1 else items
 
     def only(self, which: str) -> Any:
@@ -108,12 +101,13 @@ class Nodes:
         return self.at(0, which)
 
     def same(self, which: str) -> Any:
-        """Return shapes that all calls share.
+        """Return the shapes of all recorded calls, if they are the same.
 
         Raises:
             AttributeError: no call, or calls with different shapes.
         """
-        if not self._one_shape[which]:
+        shapes = [getattr(node, which) for node in self.list()]
+        if any(one != shapes[0] for one in shapes):
             raise NodeError(f"the layer {self._layer!r} was called with several {which.replace('_', ' ')}")
         return self.at(0, which)
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -115,10 +115,7 @@ def image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     """
     _check(tensors)
     full = {"format": FORMAT, **metadata}
-    hashing = _Hashing(full)
-    for name in sorted(tensors):
-        hashing.add(name, tensors[name])
-    return foreign_image(tensors, full | {_HASH: hashing.hexdigest()})
+    return foreign_image(tensors, full | {_HASH: _digest(full, sorted(tensors.items()))})
 
 
 def foreign_image(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
@@ -191,16 +188,16 @@ class OpenFile:
 
     def read(self, use: Callable[[Array], _Result]) -> dict[str, _Result]:
         """Return `use(tensor)` of each tensor, with one of them in memory at a time, and compare the hash."""
-        hashing = _Hashing(self.metadata)
+        results: dict[str, _Result] = {}
 
-        def one(name: str) -> _Result:
-            with parsing(shorten(name)):
-                array = self._file.get_tensor(name)
-            hashing.add(name, array)
-            return use(array)
+        def arrays() -> Iterator[tuple[str, Array]]:
+            for name in sorted(self.specs):
+                with parsing(shorten(name)):
+                    array = self._file.get_tensor(name)
+                results[name] = use(array)
+                yield name, array
 
-        results = {name: one(name) for name in sorted(self.specs)}
-        if self.is_ours and hashing.hexdigest() != self.metadata.get(_HASH):
+        if _digest(self.metadata, arrays()) != self.metadata.get(_HASH) and self.is_ours:
             raise Refusal("hash", "the contents are not those that were written (SHA-256 differs)")
         return results
 
@@ -224,26 +221,23 @@ def is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-class _Hashing:
+def _digest(metadata: Mapping[str, str], tensors: Iterable[tuple[str, Array]]) -> str:
     """Hash metadata and tensors, which come in the order of names. This proves integrity, not origin."""
+    sha256 = hashlib.sha256()
 
-    def __init__(self, metadata: Mapping[str, str]) -> None:
-        self._found = hashlib.sha256()
-        self.hexdigest = self._found.hexdigest
-        for key in sorted(metadata.keys() - {_HASH}):
-            self._add_text(key, metadata[key])
-
-    def add(self, name: str, array: Array) -> None:
-        self._add_text(name, array.dtype.name, str(array.shape))
-        self._found.update(array.nbytes.to_bytes(8, "little"))
-        if array.size:
-            self._found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-    def _add_text(self, *texts: str) -> None:
+    def add(*texts: str) -> None:
         for text in texts:
             part = text.encode("utf-8", "surrogatepass")
-            self._found.update(len(part).to_bytes(8, "little"))
-            self._found.update(part)
+            sha256.update(len(part).to_bytes(8, "little") + part)
+
+    for key in sorted(metadata.keys() - {_HASH}):
+        add(key, metadata[key])
+    for name, array in tensors:
+        add(name, array.dtype.name, str(array.shape))
+        sha256.update(array.nbytes.to_bytes(8, "little"))
+        if array.size:
+            sha256.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return sha256.hexdigest()
 
 
 def _dtype(code: str) -> np.dtype[Any]:
