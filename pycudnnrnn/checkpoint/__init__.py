@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,39 +23,18 @@ from pycudnnrnn._assignment import write_all
 from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, some, with_hints
 from pycudnnrnn._files import resolve, write_atomically
 from pycudnnrnn._messages import warn
-from pycudnnrnn._tf1.tensors import find_models, tf_tensors
+from pycudnnrnn._tf1.tensors import find_models
 from pycudnnrnn._tf1.variable import value_of
-from pycudnnrnn.checkpoint import _tensorflow, bundle, safetensors_file
+from pycudnnrnn.checkpoint import _tensorflow, bundle, folder, safetensors_file
 from pycudnnrnn.checkpoint.bundle import read as read_tensorflow
-from pycudnnrnn.checkpoint.folder import (
-    FORMATS,
-    LIST,
-    SAFETENSORS,
-    TENSORFLOW,
-    SavedCheckpoint,
-    check_name,
-    is_tensorflow,
-    latest_checkpoint,
-    latest_in,
-)
-from pycudnnrnn.checkpoint.items import (
-    Item,
-    ModelItem,
-    check_has_room,
-    dropout_in,
-    dropout_specs,
-    item_of,
-    merged,
-    model_of,
-    spec_in,
-    states_in,
-)
+from pycudnnrnn.checkpoint.folder import LIST, latest_checkpoint
+from pycudnnrnn.checkpoint.items import MODEL, Item, ModelItem, item_of, merged, model_of, read_model, states_in
 from pycudnnrnn.checkpoint.safetensors_file import REASONS, Refusal, Summary, TensorSpec, parsing, summary_of
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from pycudnnrnn.layers import KINDS, RNNLayer
 from pycudnnrnn.ops import CudnnRNN, from_spec
-from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
-from pycudnnrnn.spec import INT32_MAX, RNNSpec
+from pycudnnrnn.saveable import Saveable
+from pycudnnrnn.spec import INT32_MAX
 
 __all__ = [
     "LIST",
@@ -72,10 +51,6 @@ __all__ = [
     "save",
 ]
 __dir__ = __all__.copy
-
-
-_MODEL: Final = "model"
-"""The key of the one model that `save` writes. The names of its tensors do not contain it."""
 
 
 class Saver:
@@ -125,7 +100,7 @@ class Saver:
             if not isinstance(thing, (RNNLayer, Saveable)):
                 item_of(prefix, thing)
         self._max_to_keep = 0 if max_to_keep is None else check_int("max_to_keep", max_to_keep, 0, INT32_MAX)
-        self._saved: list[SavedCheckpoint] = []
+        self._saved: list[folder.SavedCheckpoint] = []
         self._saving = _locks.lock()
 
     @property
@@ -181,12 +156,12 @@ class Saver:
         Warns:
             UserWarning: an old checkpoint could not be deleted (the next `save` tries again), or biases were added.
         """
-        if format not in FORMATS:
-            raise ArgumentError("format", one_of(list(FORMATS)), shorten(format))
+        if format not in folder.FORMATS:
+            raise ArgumentError("format", one_of(list(folder.FORMATS)), shorten(format))
         target = _with_step(_path(path), global_step, format)
         place = resolve(target)  # once: the working directory may change, and a file can have several names
-        items, new = self._items(), SavedCheckpoint(place, format)
-        data = _tensorflow.tensors(items) if format == TENSORFLOW else _image(items)
+        items, new = self._items(), folder.SavedCheckpoint(place, format)
+        data = _tensorflow.tensors(items) if format == folder.TENSORFLOW else _image(items)
         with self._saving:
             saved = [*(one for one in self._saved if one.exists and one != new), new]
             too_old = saved[: -self._max_to_keep] if self._max_to_keep else []
@@ -225,8 +200,8 @@ class Saver:
             StateError: a layer that is not built.
         """
         check_bool("require_finite", require_finite)
-        place, items = latest_in(_path(path)), self._items()
-        if is_tensorflow(place):
+        place, items = folder.latest_in(_path(path)), self._items()
+        if folder.is_tensorflow(place):
             write_all(_tensorflow.restoring(place, items, require_finite=require_finite))
             return
         with safetensors_file.opened(place) as file:
@@ -310,8 +285,8 @@ def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any =
     """
     item = ModelItem("", *_model_to_save(layer, params))
     place = resolve(Path(path))
-    check_name(place, SAFETENSORS)
-    write_atomically(place, _image({_MODEL: item}))
+    folder.check_name(place, folder.SAFETENSORS)
+    write_atomically(place, _image({MODEL: item}))
     return Path(path)
 
 
@@ -355,7 +330,7 @@ def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLa
         >>> loaded.name, loaded.num_units, loaded.input_size
         ('encoder', 3, 2)
     """
-    spec, name, put_into = _read_model(Path(path), require_finite)
+    spec, name, put_into = read_model(Path(path), require_finite)
     layer = KINDS[spec.mode].from_spec(spec, name)
     put_into(layer.op, layer.params)
     return layer
@@ -386,44 +361,11 @@ def load_op(path: str | os.PathLike[str], *, require_finite: bool = False) -> tu
         >>> loaded, params.shape
         (ops.CudnnGRU(1, 3, 2), (63,))
     """
-    spec, _, put_into = _read_model(Path(path), require_finite)
+    spec, _, put_into = read_model(Path(path), require_finite)
     op = from_spec(spec)
     params = np.zeros(op.params_size(), spec.dtype.numpy)
     put_into(op, params)
     return op, params
-
-
-def _read_model(path: Path, require_finite: bool) -> tuple[RNNSpec, str, Callable[[CudnnRNN, Any], None]]:
-    """Read a file of `save`. Return the model's spec and name, and what writes its state into an op and its params.
-
-    The spec in the file is compared with the tensors before anything of its size is allocated.
-
-    Raises:
-        CheckpointError: the file is damaged, or not one model.
-    """
-    check_bool("require_finite", require_finite)
-    place = latest_in(path)
-    if is_tensorflow(place):
-        why = "a TensorFlow checkpoint describes no layer: build it, and restore it with Saver({scope: layer})"
-        raise CheckpointError(path, "mismatch", f"{why}; inspect(path).items has the scopes")
-    with safetensors_file.opened(place) as file:
-        with parsing("the metadata"):
-            states = states_in(file.metadata)
-            if states.keys() != {_MODEL}:
-                raise Refusal("mismatch", f"of a Saver of {_some(states)}, not of checkpoint.save: restore it there")
-            spec, dropout = spec_in(states[_MODEL]), dropout_in(states[_MODEL])
-            name = check_text("name", states[_MODEL]["name"])
-            check_has_room(file.specs, spec)
-        expected = {tensor.name: TensorSpec(tensor.shape, spec.dtype.numpy) for tensor in tf_tensors(spec)}
-        file.check(expected | dropout_specs("", dropout))
-        tensors = file.tensors(require_finite=require_finite)
-
-    def put_into(op: CudnnRNN, params: Any) -> None:
-        CudnnOpaqueParamsSaveable.of(params, spec, None, name).restore(tensors)
-        for saved in dropout:
-            op.set_dropout_state(saved.read("", tensors))
-
-    return spec, name, put_into
 
 
 class Inspection(NamedTuple):
@@ -482,8 +424,8 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         (2.0, {'a': 1}, True)
     """
     check_bool("foreign", foreign)
-    place = latest_in(Path(path))
-    if is_tensorflow(place):
+    place = folder.latest_in(Path(path))
+    if folder.is_tensorflow(place):
         with bundle.opened(place) as reader:
             specs = reader.numbers
             summaries = {name: summary_of(reader.read(name)) for name in specs}
@@ -491,7 +433,7 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         for model in find_models({name: spec.shape for name, spec in specs.items()}):
             more = f" ({model.cell}, {model.num_dirs} directions)" if model.scope in models else ""
             models[model.scope + more] = model._asdict()
-        about = {"format": TENSORFLOW} | ({"left out": ", ".join(reader.others)} if reader.others else {})
+        about = {"format": folder.TENSORFLOW} | ({"left out": ", ".join(reader.others)} if reader.others else {})
         return Inspection(specs, summaries, models, about, verified=True)
     with safetensors_file.opened(place, foreign=foreign) as file:
         with parsing("the metadata"):
@@ -527,5 +469,5 @@ def _with_step(path: Path, global_step: Any, form: str) -> Path:
         return path
     array = np.asarray(global_step)
     step = check_int("global_step", array.item() if array.size == 1 else global_step, 0, 2**63 - 1)
-    stem, suffix = (path.name, "") if form == TENSORFLOW else (path.stem, path.suffix)
+    stem, suffix = (path.name, "") if form == folder.TENSORFLOW else (path.stem, path.suffix)
     return path.with_name(f"{stem}-{step}{suffix}")

@@ -7,7 +7,7 @@ belong to one item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +64,11 @@ def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
     for key, item in items.items():
         arrays = item.tensors()
         if item.spec is not None:
-            _check_has_a_cell(key, item.spec)
+            spec, biases = item.spec, item.spec.bias_mode
+            no_bias = biases is BiasMode.NONE or (spec.mode is RNNMode.GRU and biases is not BiasMode.DOUBLE)
+            if no_bias or spec.input_mode is InputMode.SKIP_INPUT:
+                got = f"input_mode={str(spec.input_mode)!r} with bias_mode={str(spec.bias_mode)!r}, which none has"
+                raise ArgumentError(f"items[{key!r}]", "an RNN that TensorFlow has a cell for", got)
             pairs = {item.scope + tensor.name for tensor in tf_tensors(item.spec) if tensor.kind == "pair"}
             summed += [repr(key)] if _differ(arrays, pairs) else []
             names = item.expected().keys() - pairs  # nor dropout states, which are not variables
@@ -75,13 +79,6 @@ def tensors(items: Mapping[str, Item]) -> dict[str, Array]:
         text = "TensorFlow's cells have one bias per gate: of two that differ the sum is written, restored in halves"
         warn(f"{text}, in {', '.join(summed)}")
     return together
-
-
-def _check_has_a_cell(key: str, spec: RNNSpec) -> None:
-    no_cell = BiasMode.NONE, *((BiasMode.SINGLE_INPUT, BiasMode.SINGLE_RECURRENT) if spec.mode is RNNMode.GRU else ())
-    if spec.input_mode is InputMode.SKIP_INPUT or spec.bias_mode in no_cell:
-        got = f"input_mode={str(spec.input_mode)!r} with bias_mode={str(spec.bias_mode)!r}, which none has"
-        raise ArgumentError(f"items[{key!r}]", "an RNN that TensorFlow has a cell for", got)
 
 
 def _differ(arrays: Mapping[str, Array], pairs: set[str]) -> bool:
@@ -157,28 +154,17 @@ def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Plac
             candidates = [*names_of(name), *names_of(bare)]
             places[name] = _Place(next((c for c in candidates if c in bundle.entries), bare), spec)
         return places
-    places = dict(_cells(bundle, key, item, item.spec, scope, expected))
+    of_cells = {item.scope + tensor.name: name for tensor, name in look_up(item.spec, bundle.entries, scope.__add__)}
+    taken, around = set(of_cells.values()), scope + cell_scope(item.spec, 0).partition("cell_")[0]
+    for name in bundle.entries:
+        if name.startswith(around) and name not in taken and not is_below(name, taken):
+            raise Refusal("mismatch", f"{name!r} is a part of that RNN, for which {key!r} has no place")
+    places = {name: _Place(name_in_file, expected[name]) for name, name_in_file in of_cells.items()}
     for name in expected.keys() - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}:
         bare = name.removeprefix(item.prefix)
         candidates = [prefix + bare for prefix in (scope, *_names_of_scopes(item))]
         places[name] = _Place(next((c for c in candidates if c in bundle.entries), candidates[0]), expected[name])
     return places
-
-
-def _cells(
-    bundle: Bundle, key: str, item: Item, spec: RNNSpec, scope: str,
-    expected: Mapping[str, TensorSpec],
-) -> Iterator[tuple[str, _Place]]:  # fmt: skip
-    """Yield the places of the tensors of an RNN's cells, after checking that the cells have no others."""
-    taken: set[str] = set()
-    for tensor, name_in_file in look_up(spec, bundle.entries, scope.__add__):
-        taken.add(name_in_file)
-        full_name = item.scope + tensor.name
-        yield full_name, _Place(name_in_file, expected[full_name])
-    around = scope + cell_scope(spec, 0).partition("cell_")[0]
-    for name in bundle.entries:
-        if name.startswith(around) and name not in taken and not is_below(name, taken):
-            raise Refusal("mismatch", f"{name!r} is a part of that RNN, for which {key!r} has no place")
 
 
 def _there(bundle: Bundle, models: list[FoundRNN]) -> str:

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _assignment
-from pycudnnrnn._checks import check_text, shorten
+from pycudnnrnn._checks import check_bool, check_text, shorten, some
 from pycudnnrnn._tf1.tensors import find_models, tf_tensors
 from pycudnnrnn._tf1.variable import OPAQUE_KERNEL, Variable
+from pycudnnrnn.checkpoint.folder import is_tensorflow, latest_in
 from pycudnnrnn.checkpoint.safetensors_file import OpenFile, Refusal, TensorSpec, opened, parsing
 from pycudnnrnn.engines import DropoutState, engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CheckpointError, StateError
 from pycudnnrnn.layers import RNNLayer
 from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
@@ -256,6 +257,44 @@ def check_has_room(specs: Mapping[str, TensorSpec], spec: RNNSpec) -> None:
     """Refuse a model with more layers than the file has tensors, before work is done for each layer."""
     if spec.num_pseudo_layers > len(specs):
         raise Refusal("mismatch", f"a spec of {spec.num_pseudo_layers} pseudo-layers, in {len(specs)} tensors")
+
+
+MODEL: Final = "model"
+"""The key of the one model that `save` writes. The names of its tensors do not contain it."""
+
+
+def read_model(path: Path, require_finite: bool) -> tuple[RNNSpec, str, Callable[[CudnnRNN, Any], None]]:
+    """Read a file of `save`. Return the model's spec and name, and what writes its state into an op and its params.
+
+    The spec in the file is compared with the tensors before anything of its size is allocated.
+
+    Raises:
+        CheckpointError: the file is damaged, or not one model.
+    """
+    check_bool("require_finite", require_finite)
+    place = latest_in(path)
+    if is_tensorflow(place):
+        why = "a TensorFlow checkpoint describes no layer: build it, and restore it with Saver({scope: layer})"
+        raise CheckpointError(path, "mismatch", f"{why}; inspect(path).items has the scopes")
+    with opened(place) as file:
+        with parsing("the metadata"):
+            states = states_in(file.metadata)
+            if states.keys() != {MODEL}:
+                keys = some(sorted(states), shorten) or "nothing"
+                raise Refusal("mismatch", f"of a Saver of {keys}, not of checkpoint.save: restore it there")
+            spec, dropout = spec_in(states[MODEL]), dropout_in(states[MODEL])
+            name = check_text("name", states[MODEL]["name"])
+            check_has_room(file.specs, spec)
+        expected = {tensor.name: TensorSpec(tensor.shape, spec.dtype.numpy) for tensor in tf_tensors(spec)}
+        file.check(expected | dropout_specs("", dropout))
+        tensors = file.tensors(require_finite=require_finite)
+
+    def put_into(op: CudnnRNN, params: Any) -> None:
+        CudnnOpaqueParamsSaveable.of(params, spec, None, name).restore(tensors)
+        for saved in dropout:
+            op.set_dropout_state(saved.read("", tensors))
+
+    return spec, name, put_into
 
 
 class Model(NamedTuple):

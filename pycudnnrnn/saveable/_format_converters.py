@@ -118,7 +118,7 @@ class CudnnParamsFormatConverter:
         Raises:
             ArgumentError: a buffer of another size than the RNN needs.
         """
-        named = to_tf(self._spec, *self._opaque_to_cu_canonical(opaque))
+        named = to_tf(self._spec, *canonical_of(self._spec, value_of(opaque)))
         kinds: tuple[TensorKind, ...] = ("weight", "bias", "projection") if self._spec.num_proj else ("weight", "bias")
         return tuple([named[t.name] for t in tf_tensors(self._spec) if t.kind == kind] for kind in kinds)
 
@@ -148,17 +148,8 @@ class CudnnParamsFormatConverter:
             if array.dtype.name != first.name:
                 raise ArgumentError(name, f"{first}, as tf_canonicals[0] has", array.dtype, aspect="dtype")
         named = {t.name: array for t, array in zip([*tensors, *projections], arrays.values(), strict=True)}
-        weights, biases = from_tf(self._spec, named)
-        return self._cu_canonical_to_opaque([*weights, *biases])
-
-    def _opaque_to_cu_canonical(self, opaque: Any) -> tuple[list[Array], list[Array]]:
-        return canonical_of(self._spec, value_of(opaque))
-
-    def _cu_canonical_to_opaque(self, cu_canonicals: Sequence[Array]) -> Array:
-        op = op_of(self._spec, cu_canonicals[0].dtype)
-        count = len(op.layout().weights)
-        arrays = [array.astype(op.dtype.numpy, copy=False) for array in cu_canonicals]  # in native byte order
-        opaque: Array = op.canonical_to_params(arrays[:count], arrays[count:])
+        op = op_of(self._spec, first)
+        opaque: Array = op.canonical_to_params(*from_tf(self._spec, named, op.dtype.numpy))  # in native byte order
         return opaque
 
 

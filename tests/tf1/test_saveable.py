@@ -302,8 +302,6 @@ def test_tf_canonical_to_opaque_and_back_is_the_identity(converter_of, direction
     assert sum(a.size for arrays in lists for a in arrays) <= opaque.size == op.params_size()
     for ours, theirs in zip(converter.opaque_to_tf_canonical(opaque), lists, strict=True):
         assert all(map(np.array_equal, ours, theirs))
-    weights, biases = converter._opaque_to_cu_canonical(opaque)
-    assert np.array_equal(converter._cu_canonical_to_opaque([*weights, *biases]), opaque)
     with pytest.raises(ArgumentError, match="tf_canonicals"):
         converter.tf_canonical_to_opaque(lists[0])
     with pytest.raises(ArgumentError, match="weights_proj"):

@@ -23,17 +23,7 @@ from pycudnnrnn._checks import check_text, shorten, some
 from pycudnnrnn._files import PREFIX, Source, check_target, naming, write_together
 from pycudnnrnn._messages import warn
 from pycudnnrnn.checkpoint.bundle import table
-from pycudnnrnn.checkpoint.bundle.table import (
-    ALL,
-    DTYPES,
-    Entry,
-    Extents,
-    checksum,
-    header,
-    masked,
-    read_header,
-    slice_key,
-)
+from pycudnnrnn.checkpoint.bundle.table import Entry, Extents
 from pycudnnrnn.checkpoint.folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.checkpoint.safetensors_file import Refusal, TensorSpec, is_utf8, parsing, refused
 from pycudnnrnn.errors import ArgumentError
@@ -117,7 +107,7 @@ def specs_without_data(path: Path) -> dict[str, TensorSpec]:
             return {}
         with parsing("a name in the index"):
             whole = {key.decode(): entry for key, entry in entries.items() if not key.startswith(b"\0")}
-        return {name: entry.spec() for name, entry in whole.items() if entry.kind in DTYPES}
+        return {name: entry.spec() for name, entry in whole.items() if entry.kind in table.DTYPES}
 
 
 class Bundle:
@@ -137,12 +127,12 @@ class Bundle:
     @property
     def numbers(self) -> dict[str, TensorSpec]:
         """The shape and dtype of each array of numbers, by name."""
-        return {name: entry.spec() for name, entry in self.entries.items() if entry.kind in DTYPES}
+        return {name: entry.spec() for name, entry in self.entries.items() if entry.kind in table.DTYPES}
 
     @property
     def others(self) -> list[str]:
         """The names of the tensors without numbers: strings, variants."""
-        return sorted(name for name, entry in self.entries.items() if entry.kind not in DTYPES)
+        return sorted(name for name, entry in self.entries.items() if entry.kind not in table.DTYPES)
 
     def spec(self, name: str) -> TensorSpec:
         """Return the shape and dtype of an array.
@@ -175,7 +165,7 @@ class Bundle:
         raw = array.reshape(-1).view(np.uint8)
         self._shards[entry.shard].seek(entry.offset)
         self._shards[entry.shard].readinto(raw.data)
-        if masked(checksum(raw)) != entry.crc:
+        if table.masked(table.checksum(raw)) != entry.crc:
             raise Refusal("hash", "the contents are not those that were written (CRC-32C differs)")
         if spec.dtype == np.bool_ and raw.size and raw.max() > 1:
             raise Refusal("format", "a truth value other than 0 and 1")
@@ -197,7 +187,7 @@ class Bundle:
         return array
 
     def _part(self, name: str, whole: Entry, extents: Extents) -> Entry:
-        part = self._parts.get(slice_key(name, extents))
+        part = self._parts.get(table.slice_key(name, extents))
         shape = tuple(place.stop - place.start for place in _place(extents, whole.shape))
         if part is None or part.slices or (part.kind, part.shape) != (whole.kind, shape):
             raise Refusal("format", f"the part at {list(extents)} is not there, or is of another shape or dtype")
@@ -259,7 +249,7 @@ def encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
     Raises:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
     """
-    kinds = {name: kind for kind, name in DTYPES.items()}
+    kinds = {name: kind for kind, name in table.DTYPES.items()}
     arrays = {name: np.asarray(array) for name, array in tensors.items()}
     for name, array in arrays.items():
         if array.dtype.name not in kinds or not array.dtype.isnative:
@@ -267,7 +257,7 @@ def encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
     entries, data, offset = dict[bytes, bytes](), list[bytes](), 0
     for name, array in arrays.items():
         data.append(array.tobytes())
-        crc = masked(checksum(data[-1]))
+        crc = table.masked(table.checksum(data[-1]))
         entries[_key(name)] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
         offset += array.nbytes
     return entries, b"".join(data)
@@ -276,14 +266,14 @@ def encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
 def images(prefix: Path, entries: Mapping[bytes, bytes], data: bytes, num_shards: int) -> list[tuple[Path, bytes]]:
     """Return the files of a bundle, in the order in which they must be renamed. All tensors are in the first shard."""
     shards = zip(shard_paths(prefix, num_shards), [data, *[b""] * (num_shards - 1)], strict=True)
-    return [*shards, (with_suffix(prefix, INDEX), table.written({b"": header(num_shards), **entries}))]
+    return [*shards, (with_suffix(prefix, INDEX), table.written({b"": table.header(num_shards), **entries}))]
 
 
 def _index(prefix: Path) -> tuple[int, dict[bytes, Entry]]:
     """Read a bundle's index: the number of shards, and the entry of each tensor."""
     with Source(with_suffix(prefix, INDEX)) as source, parsing("the index"):
         raw = dict(table.read(source.whole(INDEX_MAX)))
-        num_shards = read_header(raw.pop(b""))
+        num_shards = table.read_header(raw.pop(b""))
         return num_shards, {key: Entry.read(value) for key, value in raw.items()}
 
 
@@ -305,7 +295,7 @@ def _about(name: str) -> Iterator[None]:
 def _place(extents: Extents, shape: tuple[int, ...]) -> tuple[slice, ...]:
     """Return where a part lies in its variable."""
     pairs = zip(extents, shape, strict=False)
-    place = tuple(slice(0, n) if length == ALL else slice(start, start + length) for (start, length), n in pairs)
+    place = tuple(slice(0, n) if length == table.ALL else slice(start, start + length) for (start, length), n in pairs)
     if len(extents) != len(shape) or not all(0 <= p.start <= p.stop <= n for p, n in zip(place, shape, strict=True)):
         raise Refusal("format", f"a part at {list(extents)} of a tensor of {list(shape)}")
     return place

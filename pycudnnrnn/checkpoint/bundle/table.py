@@ -69,12 +69,9 @@ class Message:
             tag = cursor.varint()
             self._fields.setdefault(tag >> 3, []).append(_value(cursor, tag & 7))
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._fields
-
-    def number(self, number: int) -> int:
-        """Return a signed number, or 0 if it is absent."""
-        value: int = self._fields.get(number, [0])[-1]
+    def number(self, number: int, absent: int = 0) -> int:
+        """Return a signed number, or `absent`."""
+        value: int = self._fields.get(number, [absent])[-1]
         return value - 2**64 if value >= 2**63 else value
 
     def message(self, number: int) -> Message:
@@ -334,4 +331,4 @@ def _signed(value: int) -> bytes:
 def _extents(part: Message) -> Extents:
     """Read a part's start and length in each dimension; a missing length is -1, the whole dimension."""
     extents = part.messages(1)
-    return tuple((extent.number(1), extent.number(2) if 2 in extent else ALL) for extent in extents)
+    return tuple((extent.number(1), extent.number(2, ALL)) for extent in extents)
