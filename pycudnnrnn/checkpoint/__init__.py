@@ -88,7 +88,7 @@ class Saver:
         if not isinstance(items, Iterable):
             expected = "a mapping, or a sequence of things that have names, such as [layer]"
             raise ArgumentTypeError("items", expected, type(items))
-        named = items if isinstance(items, Mapping) else _own_names(items)
+        named = items if isinstance(items, Mapping) else _named(items)
         if not named:
             raise ArgumentError("items", "at least one thing to save (a layer has variables once it is built)", "none")
         for key in named:
@@ -417,10 +417,10 @@ def inspect(path: str | os.PathLike[str], *, foreign: bool = False) -> Inspectio
         >>> saver = Saver({"a": np.array([1.0, 3.0, np.nan])})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = saver.save(f"{folder}/model")
-        ...     found = checkpoint.inspect(path)
-        >>> found.tensors
+        ...     contents = checkpoint.inspect(path)
+        >>> contents.tensors
         {'a': TensorSpec(shape=(3,), dtype=dtype('float64'))}
-        >>> found.summaries["a"].mean, found.non_finite, found.verified
+        >>> contents.summaries["a"].mean, contents.non_finite, contents.verified
         (2.0, {'a': 1}, True)
     """
     check_bool("foreign", foreign)
@@ -445,7 +445,7 @@ def _some(keys: Iterable[str]) -> str:
     return some(sorted(keys), shorten) or "nothing"
 
 
-def _own_names(things: Sequence[Any]) -> dict[str, Any]:
+def _named(things: Sequence[Any]) -> dict[str, Any]:
     """Return things by their own names: a layer's is its scope, a saveable's its scope or name."""
     named: dict[str, Any] = {}
     for thing in things:

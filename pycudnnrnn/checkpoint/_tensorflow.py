@@ -7,9 +7,9 @@ belong to one item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +19,12 @@ from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import FoundRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint.bundle import Bundle, opened
 from pycudnnrnn.checkpoint.items import Item, merged
-from pycudnnrnn.checkpoint.safetensors_file import Refusal, TensorSpec, check_finite
+from pycudnnrnn.checkpoint.safetensors_file import Refusal, check_finite
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 Write = Callable[[], None]
-
-
-class _Place(NamedTuple):
-    """The name of an item's tensor in the file, and the shape and dtype that it must have."""
-
-    name: str
-    spec: TensorSpec
 
 
 def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Write]:
@@ -42,13 +35,10 @@ def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) ->
     """
     with opened(path) as bundle:
         plan, guesses = _plan(bundle, items)
-        arrays = {
-            key: {name: bundle.read(place.name) for name, place in places.items()} for key, places in plan.items()
-        }
+        arrays = {key: {name: bundle.read(in_file) for name, in_file in names.items()} for key, names in plan.items()}
         if require_finite:
-            check_finite(
-                {place.name: arrays[key][name] for key, places in plan.items() for name, place in places.items()}
-            )
+            for tensors_of_item in arrays.values():
+                check_finite(tensors_of_item)
     for text in guesses:
         warn(f"{path}: {text}")
     return [write for key, item in items.items() for write in item.writes(arrays[key])]
@@ -90,21 +80,25 @@ def _differ(arrays: Mapping[str, Array], pairs: set[str]) -> bool:
     )
 
 
-def _plan(bundle: Bundle, items: Mapping[str, Item]) -> tuple[dict[str, dict[str, _Place]], list[str]]:
-    """Return the place of each item's tensors, with everything except their bytes checked, and `_scopes`' guesses."""
+def _plan(bundle: Bundle, items: Mapping[str, Item]) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Return the names in the file of each item's tensors, checked except for their bytes, and `_scopes`' guesses."""
     models = find_models({name: entry.shape for name, entry in bundle.entries.items()})
     scopes, guesses = _scopes(bundle, models, items)
-    plan = {key: _places(bundle, key, item, scopes.get(key, "")) for key, item in items.items()}
+    plan: dict[str, dict[str, str]] = {}
     taken: dict[str, str] = {}
-    for key, places in plan.items():
-        for name, (name_in_file, spec) in places.items():
-            if name_in_file in taken:
-                both = f"{taken[name_in_file]!r} and {key!r} would both read {name_in_file!r}"
-                raise Refusal("mismatch", f"{both}: give them the scopes of the file as keys; {_there(bundle, models)}")
-            taken[name_in_file] = key
-            if name_in_file not in bundle.entries:
-                raise Refusal("mismatch", f"{name_in_file!r} is not there, for {name!r}; the file has {bundle.named()}")
-            spec.check(name_in_file, bundle.spec(name_in_file))
+    for key, item in items.items():
+        expected = item.expected()
+        plan[key] = _names_in_file(bundle, key, item, scopes.get(key, ""), expected)
+        for name, in_file in plan[key].items():
+            if in_file in taken:
+                both = f"{taken[in_file]!r} and {key!r} would both read {in_file!r}"
+                raise Refusal(
+                    "mismatch", f"{both}: give them the scopes of the file as keys; {_choice(bundle, models)}"
+                )
+            taken[in_file] = key
+            if in_file not in bundle.entries:
+                raise Refusal("mismatch", f"{in_file!r} is not there, for {name!r}; the file has {bundle.named()}")
+            expected[name].check(in_file, bundle.spec(in_file))
     return plan, guesses
 
 
@@ -124,12 +118,12 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -
         if item.spec is None or key in scopes:
             continue
         left = [m.scope for m in models if m.scope not in taken and _first(item.spec, m.scope) in bundle.entries]
-        cell, name = cell_scope(item.spec, 0).rstrip("/"), item.prefix.rstrip("/") or item.own_scope
+        cell, name = cell_scope(item.spec, 0).rstrip("/"), item.prefix.rstrip("/") or item.inner_scope
         if len(left) != 1 or name not in {"", f"cudnn_{item.spec.mode}"}:  # TF's default name
             which = "none is under that name: give its scope as key" if left else "none of these is one"
             if any(name.endswith("opaque_kernel") for name in bundle.entries) and not left:
                 which = "a saveable's restore_opaque reads a raw buffer"
-            raise Refusal("mismatch", f"{key!r} needs a {cell}; {which}; {_there(bundle, models)}")
+            raise Refusal("mismatch", f"{key!r} needs a {cell}; {which}; {_choice(bundle, models)}")
         guesses.append(f"nothing names {key!r}, which takes the only {cell} that is left: {left[0].rstrip('/')!r}")
         scopes[key] = left[0]
     return scopes, guesses
@@ -137,35 +131,33 @@ def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -
 
 def _names_of_scopes(item: Item) -> list[str]:
     """Return the scopes that an item can be under, with their slashes: its key, and its own name below the key."""
-    own_scope = f"{item.own_scope}/" if item.own_scope else ""
-    return [item.prefix or item.scope, item.prefix + own_scope]
+    inner = f"{item.inner_scope}/" if item.inner_scope else ""
+    return [item.prefix or item.scope, item.prefix + inner]
 
 
 def _first(spec: RNNSpec, scope: str) -> str:
     return scope + tf_tensors(spec)[0].name
 
 
-def _places(bundle: Bundle, key: str, item: Item, scope: str) -> dict[str, _Place]:
-    expected = item.expected()
-    if item.spec is None:
-        places = {}
-        for name, spec in expected.items():
-            bare = name.removeprefix(item.prefix)
-            candidates = [*names_of(name), *names_of(bare)]
-            places[name] = _Place(next((c for c in candidates if c in bundle.entries), bare), spec)
-        return places
-    of_cells = {item.scope + tensor.name: name for tensor, name in look_up(item.spec, bundle.entries, scope.__add__)}
-    taken, around = set(of_cells.values()), scope + cell_scope(item.spec, 0).partition("cell_")[0]
-    for name in bundle.entries:
-        if name.startswith(around) and name not in taken and not is_below(name, taken):
-            raise Refusal("mismatch", f"{name!r} is a part of that RNN, for which {key!r} has no place")
-    places = {name: _Place(name_in_file, expected[name]) for name, name_in_file in of_cells.items()}
-    for name in expected.keys() - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}:
+def _names_in_file(bundle: Bundle, key: str, item: Item, scope: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the name in the file for each of an item's names, after checking that its cells have no other tensors."""
+    in_file: dict[str, str] = {}
+    if item.spec is not None:
+        cells = look_up(item.spec, bundle.entries, scope.__add__)
+        in_file = {item.scope + tensor.name: name for tensor, name in cells}
+        taken, around = set(in_file.values()), scope + cell_scope(item.spec, 0).partition("cell_")[0]
+        for name in bundle.entries:
+            if name.startswith(around) and name not in taken and not is_below(name, taken):
+                raise Refusal("mismatch", f"{name!r} is a part of that RNN, for which {key!r} has no place")
+        names = set(names) - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}
+    for name in names:
         bare = name.removeprefix(item.prefix)
         candidates = [prefix + bare for prefix in (scope, *_names_of_scopes(item))]
-        places[name] = _Place(next((c for c in candidates if c in bundle.entries), candidates[0]), expected[name])
-    return places
+        if item.spec is None:
+            candidates = [*names_of(name), *names_of(bare)]
+        in_file[name] = next((c for c in candidates if c in bundle.entries), candidates[0])
+    return in_file
 
 
-def _there(bundle: Bundle, models: list[FoundRNN]) -> str:
+def _choice(bundle: Bundle, models: list[FoundRNN]) -> str:
     return f"the file has {some(list(map(str, models)), str) or f'no RNN, but {bundle.named()}'}"

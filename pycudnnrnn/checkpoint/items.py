@@ -57,10 +57,10 @@ class Item:
     """One item of a checkpoint. All names are full names.
 
     `prefix` is the beginning of all names. An RNN under TF's names also has a `spec`, the `scope` that its cells' names
-    begin with (slash included), and its own name, `own_scope`.
+    begin with (slash included), and its name below the prefix, `inner_scope`.
     """
 
-    prefix = scope = own_scope = ""
+    prefix = scope = inner_scope = ""
     spec: RNNSpec | None = None
     state_keys: frozenset[str] = frozenset()
     """The keys of `state()`."""
@@ -150,8 +150,8 @@ class _SaveableItem(Item):
         self.prefix = f"{name}/" if name else ""
         self.saveable = saveable
         if isinstance(saveable, CudnnOpaqueParamsSaveable):
-            self.spec, self.own_scope, self.state_keys = saveable.spec, saveable.scope, frozenset({"spec"})
-        self.scope = f"{self.prefix}{self.own_scope}/" if self.own_scope else self.prefix
+            self.spec, self.inner_scope, self.state_keys = saveable.spec, saveable.scope, frozenset({"spec"})
+        self.scope = f"{self.prefix}{self.inner_scope}/" if self.inner_scope else self.prefix
 
     def expected(self, _: Sequence[SavedDropout] = ()) -> dict[str, TensorSpec]:
         if self.spec is None:
@@ -201,7 +201,7 @@ class _LayerItem(ModelItem):
 
     def __init__(self, prefix: str, layer: RNNLayer) -> None:
         super().__init__(prefix, *model_of(layer))
-        self.own_scope = layer.scope_name
+        self.inner_scope = layer.scope_name
         self.others = {
             self.prefix + name: variable
             for name, variable in layer.variables_by_name().items()
