@@ -70,18 +70,6 @@ def test_what_is_no_regular_file_is_refused_and_stays(kind, path, tmp_path):
     assert names(tmp_path) == sorted(["precious", path.name])
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [("/dev/null", "a device, a pipe"), ("", "a folder"), ("a\0b/c", "null"), ("\ud800", "surrogates")],
-)
-def test_what_is_no_name_of_a_file_is_an_error_that_names_the_argument(path, text, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for call in (lambda path: write_atomically(path, b"new"), check_target):
-        with pytest.raises(ArgumentError, match=f"^Invalid path.*{text}"):
-            call(Path(path))
-    assert names(tmp_path) == []
-
-
 def test_a_file_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
     """A rename needs no right to the file itself, so nothing but the writer keeps it."""
     path = tmp_path / "m"
@@ -145,15 +133,6 @@ def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-def test_every_name_that_a_file_system_takes_is_taken(tmp_path):
-    for length in (1, 240, 255):
-        long = tmp_path / ("n" * length)
-        write(long, 1)
-        write(long, 2)
-        assert names(tmp_path) == [long.name]
-        long.unlink()
 
 
 def test_the_mode_of_an_existing_file_stays_and_a_new_one_has_the_usual(path, tmp_path):

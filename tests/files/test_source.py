@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
 from pycudnnrnn._files import Source
@@ -46,14 +44,3 @@ def test_more_than_the_most_is_not_read_and_a_file_that_becomes_shorter_is_an_er
         for read in (source.whole, lambda count: source.readinto(bytearray(count))):
             with pytest.raises(OSError, match="shorter"):
                 read(10)
-
-
-def test_hdf5_does_not_take_what_was_never_read_for_data(tmp_path):
-    """Its driver for Python's files does not look at how many bytes came; memory that was never written is not 0."""
-    with h5py.File(tmp_path / "m.h5", "w") as file:
-        file["x"] = np.ones(1 << 16)
-    with Source(tmp_path / "m.h5") as source, h5py.File(source, "r") as file:
-        dataset = file["x"]
-        os.truncate(tmp_path / "m.h5", 1 << 17)
-        with pytest.raises(OSError, match="shorter"):
-            dataset[()]
