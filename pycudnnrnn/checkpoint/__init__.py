@@ -283,26 +283,22 @@ def save(path: str | os.PathLike[str], layer: RNNLayer | CudnnRNN, params: Any =
         >>> np.array_equal(loaded_params, params)
         True
     """
-    item = ModelItem("", *_model_to_save(layer, params))
+    if isinstance(layer, RNNLayer):
+        if params is not None:
+            raise ArgumentError("params", "None with a layer, which has its own", type(params))
+        item = ModelItem("", *model_of(layer))
+    elif not isinstance(layer, CudnnRNN):
+        raise ArgumentTypeError("layer", "a layer, or an op with its params: save(path, op, params)", type(layer))
+    elif params is None:
+        raise ArgumentTypeError("params", "the op's params: save(path, op, params)", None)
+    else:
+        buffer = value_of(params, "params")
+        layer.params_to_canonical(buffer, copy=False)  # a check against the op
+        item = ModelItem("", layer, buffer, f"cudnn_{layer.rnn_mode}", _arrays.kind_of("params", buffer).device)
     place = resolve(Path(path))
     folder.check_name(place, folder.SAFETENSORS)
     write_atomically(place, _image({MODEL: item}))
     return Path(path)
-
-
-def _model_to_save(layer: Any, params: Any) -> tuple[CudnnRNN, Any, str, str]:
-    """Return an op with its params, its name in the file and its device, from the arguments of `save`."""
-    if isinstance(layer, RNNLayer):
-        if params is not None:
-            raise ArgumentError("params", "None with a layer, which has its own", type(params))
-        return model_of(layer)
-    if not isinstance(layer, CudnnRNN):
-        raise ArgumentTypeError("layer", "a layer, or an op with its params: save(path, op, params)", type(layer))
-    if params is None:
-        raise ArgumentTypeError("params", "the op's params: save(path, op, params)", None)
-    buffer = value_of(params, "params")
-    layer.params_to_canonical(buffer, copy=False)  # a check against the op
-    return layer, buffer, f"cudnn_{layer.rnn_mode}", _arrays.kind_of("params", buffer).device
 
 
 def load(path: str | os.PathLike[str], *, require_finite: bool = False) -> RNNLayer:

@@ -152,10 +152,10 @@ def _names_in_file(bundle: Bundle, key: str, item: Item, scope: str, names: Iter
         names = set(names) - {item.scope + tensor.name for tensor in tf_tensors(item.spec)}
     for name in names:
         bare = name.removeprefix(item.prefix)
-        candidates = [prefix + bare for prefix in (scope, *_names_of_scopes(item))]
-        if item.spec is None:
-            candidates = [*names_of(name), *names_of(bare)]
-        in_file[name] = next((c for c in candidates if c in bundle.entries), candidates[0])
+        candidates, usual = [*names_of(name), *names_of(bare)], bare
+        if item.spec is not None:
+            candidates, usual = [prefix + bare for prefix in (scope, *_names_of_scopes(item))], scope + bare
+        in_file[name] = next((c for c in candidates if c in bundle.entries), usual)
     return in_file
 
 

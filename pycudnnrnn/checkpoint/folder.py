@@ -173,13 +173,6 @@ def latest_in(path: Path) -> Path:
     return checkpoint
 
 
-def list_image(newest: Path, paths: Sequence[Path]) -> bytes:
-    """Return the bytes of a list, as TensorFlow writes it."""
-    lines = [f'model_checkpoint_path: "{_escaped(newest.name)}"']
-    lines += [f'all_model_checkpoint_paths: "{_escaped(path.name)}"' for path in paths if path.parent == newest.parent]
-    return ("\n".join(lines) + "\n").encode()
-
-
 def _escaped(name: str) -> str:
     """Escape as C does: quotes, backslashes and everything except printable ASCII become octal numbers."""
     return "".join(chr(byte) if byte in _PLAIN else f"\\{byte:03o}" for byte in os.fsencode(name))
@@ -226,7 +219,10 @@ class SavedCheckpoint(NamedTuple):
         folder = self.path.parent
         with refused(folder / LIST), contextlib.suppress(FileNotFoundError):
             listed_latest(folder)
-        listed = folder / LIST, list_image(self.path, [one.path for one in checkpoints])
+        lines = [f'model_checkpoint_path: "{_escaped(self.path.name)}"']
+        beside = [one.path.name for one in checkpoints if one.path.parent == folder]
+        lines += [f'all_model_checkpoint_paths: "{_escaped(name)}"' for name in beside]
+        listed = folder / LIST, ("\n".join(lines) + "\n").encode()
         if isinstance(data, bytes):
             write_together([(self.path, data), listed])
         else:
