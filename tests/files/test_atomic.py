@@ -135,35 +135,24 @@ def test_the_bytes_reach_the_disk_before_they_have_their_name_and_the_name_after
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def test_the_mode_of_an_existing_file_stays_and_a_new_one_has_the_usual(path, tmp_path):
+def test_a_new_file_has_the_mode_of_the_old_and_before_that_nobody_else_reads_it(path, tmp_path, monkeypatch):
     """But new bytes never run as the owner of the old."""
     write(path, 1)
     (tmp_path / "plain").touch()
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    modes, chmod = [], Path.chmod
+
+    def chmod_of_a_new_file(file, mode):
+        modes.append(stat.S_IMODE(file.stat().st_mode))
+        chmod(file, mode)
+
     for before, after in ((0o600, 0o600), (0o664, 0o664), (0o6755, 0o755)):
         path.chmod(before)
-        write(path, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "chmod", chmod_of_a_new_file)
+            write(path, 2)
         assert stat.S_IMODE(path.stat().st_mode) == after
-
-
-def test_nobody_reads_the_new_file_before_it_has_the_mode_of_the_old(tmp_path, monkeypatch):
-    path, modes = tmp_path / "m", []
-    path.write_bytes(b"old")
-    path.chmod(0o600)
-    real = os.open
-
-    def looking(*arguments):
-        descriptor = real(*arguments)
-        modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
-        return descriptor
-
-    monkeypatch.setattr(os, "open", looking)
-    before = os.umask(0)
-    try:
-        write_atomically(path, b"new")
-    finally:
-        os.umask(before)
-    assert modes[:2] == [0o600, 0o600], "the old file, looked at, and the new one as soon as it is there"
+    assert modes == [0o600] * 2
 
 
 def test_another_hard_link_keeps_the_old_contents_and_a_folder_that_is_a_link_is_gone_through(path, tmp_path):
