@@ -65,9 +65,9 @@ class Item:
     state_keys: frozenset[str] = frozenset()
     """The keys of `state()`."""
 
-    def expected(self, dropout: Sequence[SavedDropout] = (), /) -> dict[str, TensorSpec]:
-        """The tensors that a file must have for this item. `dropout` are the dropout states in it."""
-        raise NotImplementedError
+    def expected(self, _: Sequence[SavedDropout] = (), /) -> dict[str, TensorSpec]:
+        """The tensors that a file must have for this item. The argument has the dropout states in it."""
+        return {name: TensorSpec(array.shape, array.dtype) for name, array in self.tensors().items()}
 
     def tensors(self) -> dict[str, Array]:
         """The current tensors of this item."""
@@ -135,9 +135,6 @@ class _ArrayItem(Item):
         self.array: Any = thing.value if isinstance(thing, Variable) else thing
         self.host: Array = _arrays.to_host(name, self.array)
 
-    def expected(self, _: Sequence[SavedDropout] = ()) -> dict[str, TensorSpec]:
-        return {self.name: TensorSpec(self.host.shape, self.host.dtype)}
-
     def tensors(self) -> dict[str, Array]:
         return {self.name: self.host}
 
@@ -155,7 +152,7 @@ class _SaveableItem(Item):
 
     def expected(self, _: Sequence[SavedDropout] = ()) -> dict[str, TensorSpec]:
         if self.spec is None:
-            return {name: TensorSpec(array.shape, array.dtype) for name, array in self.tensors().items()}
+            return super().expected()
         dtype = self.spec.dtype.numpy
         return {self.prefix + name: TensorSpec(shape, dtype) for name, shape in self.saveable.shapes().items()}
 

@@ -25,9 +25,9 @@ SPEC = RNNSpec("lstm", 2, 3, 5, dtype="float64")
 
 def variables(scope, seed=0, spec=SPEC, **keywords):
     """Return what TensorFlow has for an RNN, with what a training leaves beside it."""
-    found = convert.tensorflow.from_canonical(random_canonical(spec, seed), prefix=scope, keep_biases_apart=False)
-    slots = {f"{name}/{slot}": array for name, array in found.items() for slot in ("Adam", "ExponentialMovingAverage")}
-    return found | slots | {f"{scope}opaque_kernel": np.zeros(7)} | keywords
+    arrays = convert.tensorflow.from_canonical(random_canonical(spec, seed), prefix=scope, keep_biases_apart=False)
+    slots = {f"{name}/{slot}": array for name, array in arrays.items() for slot in ("Adam", "ExponentialMovingAverage")}
+    return arrays | slots | {f"{scope}opaque_kernel": np.zeros(7)} | keywords
 
 
 def written(folder, *parts):
@@ -98,9 +98,9 @@ def test_what_has_a_name_takes_nobody_elses_weights(tmp_path):
 
 def test_two_things_never_read_the_same_variables(tmp_path):
     path = written(tmp_path, variables("a/b/"), variables("x/"))
-    found = refused({"a": built(name="b"), "a/b": built(seed=2)}, path)
-    assert "'a' and 'a/b' would both read 'a/b/rnn/multi_rnn_cell/cell_0/" in found
-    assert "give them the scopes of the file as keys" in found
+    message = refused({"a": built(name="b"), "a/b": built(seed=2)}, path)
+    assert "'a' and 'a/b' would both read 'a/b/rnn/multi_rnn_cell/cell_0/" in message
+    assert "give them the scopes of the file as keys" in message
     array = next(iter(variables("x/")))
     twice = refused({"x": built(), array: np.zeros((8, 12))}, written(tmp_path, variables("x/")))
     assert f"would both read {array!r}" in twice
@@ -126,9 +126,9 @@ MISFITS = [
 @pytest.mark.parametrize(("make", "text"), MISFITS, ids=[text for *_, text in MISFITS])
 def test_an_rnn_that_is_another_is_refused_before_anything_changes(tmp_path, make, text):
     path = written(tmp_path, variables("cudnn_lstm/"), {"a": np.array(7.0)})
-    found = refused({"a": np.array(0.0), "cudnn_lstm": make()}, path)
-    assert found.startswith("mismatch: ")
-    assert text in found
+    message = refused({"a": np.array(0.0), "cudnn_lstm": make()}, path)
+    assert message.startswith("mismatch: ")
+    assert text in message
     projected = written(tmp_path, variables("cudnn_lstm/", spec=SPEC.replace(num_proj=2, input_size=6)))
     assert "projection/kernel' is a part of that RNN" in refused({"cudnn_lstm": built()}, projected)
 
@@ -186,10 +186,10 @@ def test_a_changed_byte_is_seen_however_small_the_tensor_and_in_the_index(tmp_pa
 def written_in_parts(folder, shape, parts, more=b""):
     """Write a variable in parts, each an array at a place: its start and length in every dimension."""
     prefix = folder / "model.ckpt-7"
-    (shard, data), (index, own) = bundle.images(
+    (shard, data), (index, index_data) = bundle.images(
         prefix, *bundle.encoded({str(i): array for i, (_, array) in enumerate(parts)}), 1
     )
-    entries = dict(table.read(own))
+    entries = dict(table.read(index_data))
     slices = (b"".join(field(1, field(1, at) + field(2, n)) for at, n in place) for place, _ in parts)
     whole = Entry(1, shape, 0, 0, 0, 0).written() + b"".join(field(7, extents) for extents in slices)
     keys = {slice_key("v", place): entries[str(i).encode()] + more for i, (place, _) in enumerate(parts)}
@@ -216,8 +216,8 @@ IN_PARTS = field(7, field(1, field(2, 3)))
     ],
 )  # fmt: skip
 def test_parts_that_do_not_make_the_variable_are_refused(tmp_path, shape, parts, more, text):
-    found = refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts, more))
-    assert re.match(f"format: 'v': .*{text}", found)
+    message = refused({"v": np.zeros(shape, "f4")}, written_in_parts(tmp_path, shape, parts, more))
+    assert re.match(f"format: 'v': .*{text}", message)
 
 
 class Twice(dict):
@@ -344,10 +344,10 @@ def test_complex_numbers_are_summarised_by_their_absolute_values_and_all_in_piec
     numbers = np.array([3 + 4j, complex(np.nan, 1), -6j, complex(0, np.inf)], "c16")
     arrays = {"z": numbers, "narrow": numbers[::2].astype("c8"), "large": np.full(2, 6e4, "f2")}
     Saver(arrays).save(tmp_path / "m", format="tensorflow")
-    found = checkpoint.inspect(tmp_path / "m").summaries
-    assert found["z"] == checkpoint.Summary(4, 5.0, 6.0, 5.5, 1, 1)
-    assert found["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)
-    assert found["large"].mean == 6e4
+    contents = checkpoint.inspect(tmp_path / "m").summaries
+    assert contents["z"] == checkpoint.Summary(4, 5.0, 6.0, 5.5, 1, 1)
+    assert contents["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)
+    assert contents["large"].mean == 6e4
 
 
 def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_path, monkeypatch):
@@ -369,9 +369,9 @@ def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_p
     monkeypatch.setattr(os, "replace", replace)
     save(1.0)
     second[0].join()
-    found = np.zeros(3)
-    Saver({"a": found}).restore(tmp_path / "m")
-    assert found.tolist() == [2, 2, 2]
+    restored = np.zeros(3)
+    Saver({"a": restored}).restore(tmp_path / "m")
+    assert restored.tolist() == [2, 2, 2]
     first = ["m.data-00000-of-00002", "m.data-00001-of-00002", "m.index", "checkpoint"]
     assert renamed == [*first, "m.data-00000-of-00001", *first[2:]], "what names others comes after them"
 
@@ -379,10 +379,10 @@ def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_p
 def test_an_interrupt_at_the_moment_the_lock_is_taken_gives_it_back(tmp_path, monkeypatch):
     real = FileLock.acquire
     monkeypatch.setattr(FileLock, "acquire", lambda lock: real(lock) and 1 / 0)
-    with pytest.raises(ZeroDivisionError) as kept:  # and with it the frames, as at a prompt
+    with pytest.raises(ZeroDivisionError) as error:  # and with it the frames, as at a prompt
         Saver({"a": np.zeros(3)}).save(tmp_path / "m", format="tensorflow")
     real(FileLock(tmp_path / ".pycudnnrnn-checkpoint.lock"), timeout=0)
-    del kept
+    del error
 
 
 def test_a_save_leaves_no_shard_of_what_was_there(tmp_path):

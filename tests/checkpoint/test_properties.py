@@ -50,9 +50,9 @@ def test_a_model_of_any_layout_comes_back_bit_for_bit(tmp_path_factory, spec, la
     plain.add_weight("more", (1,))
     Saver({"m": plain}).restore(folder / "saver")
     assert canonical_bytes(plain.op, plain.params) == expected
-    loaded, found = checkpoint.load_op(folder / "op")
-    assert (type(loaded), loaded.spec, found.dtype) == (type(op), spec, spec.dtype.numpy)
-    assert canonical_bytes(loaded, found) == expected
+    loaded, loaded_params = checkpoint.load_op(folder / "op")
+    assert (type(loaded), loaded.spec, loaded_params.dtype) == (type(op), spec, spec.dtype.numpy)
+    assert canonical_bytes(loaded, loaded_params) == expected
     again = checkpoint.load(folder / "layer")
     assert (type(again), again.spec, again.name) == (type(layer), spec, "my/rnn")
     assert list(again.variables_by_name()) == ["opaque_kernel"]
@@ -77,14 +77,14 @@ def things(seed):
 
 def test_a_file_of_the_first_format_is_restored_and_saved_again_to_the_byte(tmp_path):
     """It was written before the reader was rewritten. So the same contents give the same bytes, too."""
-    own = things(seed=3)
-    Saver(own).restore(RECORDED)
-    assert own["step"] == 7
-    assert own["encoder"].op.dropout_state() == ops.DropoutState("numpy", 3, 1)
-    assert own["encoder"].get_weights()[1].tolist() == [1, 1]
+    items = things(seed=3)
+    Saver(items).restore(RECORDED)
+    assert items["step"] == 7
+    assert items["encoder"].op.dropout_state() == ops.DropoutState("numpy", 3, 1)
+    assert items["encoder"].get_weights()[1].tolist() == [1, 1]
     for name, array in safetensors.numpy.load_file(RECORDED).items():
-        assert name not in own or np.array_equal(own[name], array)
-    assert Saver(own).save(tmp_path / "again").read_bytes() == RECORDED.read_bytes()
+        assert name not in items or np.array_equal(items[name], array)
+    assert Saver(items).save(tmp_path / "again").read_bytes() == RECORDED.read_bytes()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "variable"])
@@ -105,8 +105,8 @@ def test_arrays_are_saved_and_restored_by_their_elements_however_they_lie_in_mem
     values = {name: rng.normal(size=(*a.shape, 2)).astype(str(a.dtype)[-7:])[..., 1] for name, a in views.items()}
     Saver(views).restore(Saver(values).save(tmp_path / "m"))
     for name, array in views.items():
-        found = array.detach().numpy() if name in {"torch", "parameter"} else array
-        assert np.array_equal(found, values[name]), name
+        host = array.detach().numpy() if name in {"torch", "parameter"} else array
+        assert np.array_equal(host, values[name]), name
     assert not whole[1::2].any()
 
 
@@ -152,8 +152,8 @@ def test_dropout_states_that_only_a_gpu_can_read_are_kept_for_it(tmp_path):
     assert safetensors.numpy.load_file(path)["m/dropout_states/cudnn"].size == 300
     Saver({"m": twin}).restore(path)
     alone = checkpoint.load(checkpoint.save(tmp_path / "alone", twin))
-    for found in (twin, alone, pickle.loads(pickle.dumps(twin))):
-        assert sorted(found.op.dropout_states(), key=lambda state: state.engine) == states
+    for layer in (twin, alone, pickle.loads(pickle.dumps(twin))):
+        assert sorted(layer.op.dropout_states(), key=lambda state: state.engine) == states
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------

@@ -42,11 +42,11 @@ def test_the_latest_checkpoints_are_kept_and_named_by_step(folder):
         path = saver.save(folder / "model.safetensors", global_step=n)
         assert path.name == f"model-{int(step)}.safetensors"
         assert checkpoint.latest_checkpoint(folder) == path
-    kept = ["model-2.safetensors", "model-3.safetensors"]
-    assert names(folder) == ["checkpoint", "mine.safetensors", *kept]
-    lines = [f'model_checkpoint_path: "{kept[1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in kept)]
+    saved = ["model-2.safetensors", "model-3.safetensors"]
+    assert names(folder) == ["checkpoint", "mine.safetensors", *saved]
+    lines = [f'model_checkpoint_path: "{saved[1]}"', *(f'all_model_checkpoint_paths: "{name}"' for name in saved)]
     assert (folder / "checkpoint").read_text().splitlines() == lines
-    assert [p.name for p in saver.last_checkpoints] == kept
+    assert [p.name for p in saver.last_checkpoints] == saved
     saver.save(folder.parent / "other", 4)
     assert "model-3" not in (folder.parent / "checkpoint").read_text(), "it is in another folder"
     for keep in (None, 0):
@@ -64,9 +64,9 @@ def test_both_formats_are_in_one_list_and_old_ones_are_deleted_with_all_their_fi
         a[...] = step
         path = saver.save(folder / "m", step, format=form)
         assert checkpoint.latest_checkpoint(folder) == path
-        found = np.zeros(2)
-        Saver({"a": found}).restore(folder)
-        assert found[0] == step
+        restored = np.zeros(2)
+        Saver({"a": restored}).restore(folder)
+        assert restored[0] == step
         assert checkpoint.inspect(folder).summaries["a"].most == step
     assert saver.last_checkpoints == [folder / "m-3", folder / "m-4"]
     assert names(folder) == ["checkpoint", "m-3.data-00000-of-00001", "m-3.index", "m-4"]
@@ -191,9 +191,9 @@ def test_a_checkpoint_saved_again_under_another_name_of_it_is_not_deleted_as_an_
         a += 1
         assert saver.save(path) == Path(path), "the caller's own name comes back"
         assert saver.last_checkpoints == [folder / "m"]
-        found = np.zeros(2)
-        Saver({"a": found}).restore(folder / "m")
-        assert np.array_equal(found, a)
+        restored = np.zeros(2)
+        Saver({"a": restored}).restore(folder / "m")
+        assert np.array_equal(restored, a)
 
 
 def test_what_stands_where_an_old_checkpoint_was_stays_unless_it_is_a_file_and_what_is_gone_is_not_listed(folder):
@@ -247,10 +247,10 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_a_warning_and_is_tried_agai
 def test_threads_that_share_a_saver_keep_as_many_as_it_keeps(folder):
     saver = Saver({"a": np.zeros(2)}, max_to_keep=2)
     together(4, lambda number: [saver.save(folder / "m", 10 * number + i, format=FORMATS[i % 2]) for i in range(6)])
-    kept = saver.last_checkpoints
-    assert len(kept) == 2
-    assert {path.stem for path in folder.glob("m-*")} == {path.name for path in kept}
-    assert checkpoint.latest_checkpoint(folder) == kept[-1]
+    saved = saver.last_checkpoints
+    assert len(saved) == 2
+    assert {path.stem for path in folder.glob("m-*")} == {path.name for path in saved}
+    assert checkpoint.latest_checkpoint(folder) == saved[-1]
 
 
 # --- what is refused, before anything is written ----------------------------------------------------------------------

@@ -98,10 +98,10 @@ def test_a_saver_in_whose_save_any_call_fails_keeps_a_checkpoint_and_a_list_that
     start()
     for call, error in each(work, FAILURES[kind]):
         latest = checkpoint.latest_checkpoint(tmp_path)
-        found = np.zeros(100)
+        restored = np.zeros(100)
         for path in saver.last_checkpoints:
-            Saver({"a": found}).restore(path)
-            assert (found == int(path.name[2:])).all(), (call, path)
+            Saver({"a": restored}).restore(path)
+            assert (restored == int(path.name[2:])).all(), (call, path)
         steps = [path.name for path in saver.last_checkpoints]
         if isinstance(error, UserWarning):  # raised, as warnings are in tests: the oldest could not be deleted
             error = None  # noqa: PLW2901
@@ -116,14 +116,14 @@ def test_a_saver_in_whose_save_any_call_fails_keeps_a_checkpoint_and_a_list_that
 
 
 def test_a_save_over_a_tensorflow_checkpoint_in_which_any_call_fails_leaves_the_old_or_the_new(tmp_path):
-    a, found, outcomes = np.arange(3.0), np.zeros(3), set()
+    a, restored, outcomes = np.arange(3.0), np.zeros(3), set()
     saver = Saver({"a": a})
     path = saver.save(tmp_path / "m", format="tensorflow")
     for call, error in each(lambda: saver.save(path, format="tensorflow"), FAILURES["ENOSPC"]):
         assert error is None or isinstance(error, (OSError, CheckpointError)), (call, error)
-        Saver({"a": found}).restore(tmp_path)
-        outcomes.add("new" if np.array_equal(found, a) else "old")
-        assert found[1] - found[0] == 1, "never a mix"
+        Saver({"a": restored}).restore(tmp_path)
+        outcomes.add("new" if np.array_equal(restored, a) else "old")
+        assert restored[1] - restored[0] == 1, "never a mix"
         saver.save(path, format="tensorflow")
         index, *shards = sorted(names(tmp_path), key=lambda name: ".data-" in name)
         assert (index, len(shards)) == ("m.index", int(shards[0][-1])), "none is left over"

@@ -62,12 +62,12 @@ def test_what_is_saved_on_one_layout_is_restored_bit_for_bit_on_another(spec, se
 @examples(500)
 @given(ANY)
 def test_shapes_are_known_without_the_tensors_and_a_spec_is_kept_whole(spec):
-    made = of(filled(spec), spec, "s")
-    assert made.shapes() == {name: array.shape for name, array in made.tensors().items()}
-    assert [s.name for s in made.specs] == list(made.shapes())
-    assert all(name.startswith("s/") for name in made.shapes())
-    assert [*of(filled(spec), spec, None).shapes()] == [name[2:] for name in made.shapes()]
-    assert made.spec == CudnnParamsFormatConverter.of(spec).spec == spec
+    saver = of(filled(spec), spec, "s")
+    assert saver.shapes() == {name: array.shape for name, array in saver.tensors().items()}
+    assert [s.name for s in saver.specs] == list(saver.shapes())
+    assert all(name.startswith("s/") for name in saver.shapes())
+    assert [*of(filled(spec), spec, None).shapes()] == [name[2:] for name in saver.shapes()]
+    assert saver.spec == CudnnParamsFormatConverter.of(spec).spec == spec
 
 
 # --- names and stitching, written out ---------------------------------------------------------------------------------
@@ -161,20 +161,20 @@ def test_a_pair_is_compared_with_its_sum_as_written_and_cast_then(mode, source, 
     cast = spec.replace(dtype=target)
     restored = np.zeros(params.size, cast.dtype.numpy)
     of(restored, cast).restore(of(params, spec).tensors())
-    for ours, theirs in zip(canonical(cast, restored), canonical(spec, params), strict=True):
-        assert ours.tobytes() == theirs.astype(cast.dtype.numpy).tobytes()
+    for ours, expected in zip(canonical(cast, restored), canonical(spec, params), strict=True):
+        assert ours.tobytes() == expected.astype(cast.dtype.numpy).tobytes()
 
 
 @pytest.mark.parametrize("value", [np.float16(6e-8), np.int64(3), np.float64(np.pi)])
 def test_a_bias_alone_is_halved_in_the_buffers_dtype(value):
     """Half of float16's least number is none of its own, and half of 3 no integer."""
     spec = RNNSpec("rnn_tanh", 1, 3, 5)
-    made = of(filled(spec), spec, None)
-    kernel, bias = of_tf_alone(made.tensors())
+    saver = of(filled(spec), spec, None)
+    kernel, bias = of_tf_alone(saver.tensors())
     tensors = {kernel: np.ones((8, 3), "f4"), bias: np.full(3, value)}
     like_the_kernel = tensors | {bias: tensors[bias].astype("f4")}  # a new buffer has no dtype to cast to
-    opaque = made.format_converter.tf_canonical_to_opaque([like_the_kernel[kernel], like_the_kernel[bias]])
-    for restored in (made.restore(tensors), opaque):
+    opaque = saver.format_converter.tf_canonical_to_opaque([like_the_kernel[kernel], like_the_kernel[bias]])
+    for restored in (saver.restore(tensors), opaque):
         for half in canonical(spec, restored)[2:]:
             assert half.tobytes() == np.full(3, np.float32(value) / 2).tobytes()
             assert half[0] != 0
@@ -208,11 +208,11 @@ def test_a_tf_checkpoint_as_a_dictionary_restores_and_what_else_is_in_it_is_not_
         7: "no name at all",
     }
     given, target = Watched(others | of(params + 1, spec, "m2").tensors() | tensors), torch.zeros(params.size)
-    made = getattr(package, f"Cudnn{KINDS[mode]}Saveable")(target, 2, 3, 5, direction=direction, scope=scope)
-    assert made.restore(given) is target
+    saver = getattr(package, f"Cudnn{KINDS[mode]}Saveable")(target, 2, 3, 5, direction=direction, scope=scope)
+    assert saver.restore(given) is target
     assert given.read == tensors.keys()
-    found = of(target.numpy(), spec, scope).tensors()
-    assert all(np.allclose(found[name], array, atol=1e-6) for name, array in tensors.items())
+    contents = of(target.numpy(), spec, scope).tensors()
+    assert all(np.allclose(contents[name], array, atol=1e-6) for name, array in tensors.items())
 
 
 def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
@@ -221,8 +221,8 @@ def test_a_raw_opaque_kernel_of_dense_order_restores_into_any_layout():
     with use_engine(ShuffledEngine(4)):
         target = np.zeros(ops.from_spec(spec).params_size())
         of(target, spec).restore_opaque(kernel)
-        found = canonical(spec, target)
-    assert all(map(np.array_equal, found, canonical(spec, kernel)))
+        contents = canonical(spec, target)
+    assert all(map(np.array_equal, contents, canonical(spec, kernel)))
     with pytest.raises(ArgumentError, match="the dense order"):
         of(kernel.copy(), spec).restore_opaque(target)
 
@@ -263,11 +263,15 @@ def test_saveables_refuse_what_they_cannot_hold_and_take_a_variable_scope():
     }.items():
         with pytest.raises((ArgumentError, ArgumentTypeError), match=text):
             call()
-    made = package.CudnnGRUSaveable(params, 1, 3, 5, scope="")
-    assert (made.prefix, made.name, made.op.name) == ("", "cudnn_rnn_saveable", "cudnn_rnn_saveable")
+    saver = package.CudnnGRUSaveable(params, 1, 3, 5, scope="")
+    assert (saver.prefix, saver.name, saver.op.name) == (
+        "",
+        "cudnn_rnn_saveable",
+        "cudnn_rnn_saveable",
+    )
     scope = types.SimpleNamespace(name="model/rnn")  # as TF's VariableScope has one
     assert package.CudnnGRUSaveable(params, 1, 3, 5, scope=scope).prefix == "model/rnn/"
-    assert repr(made.format_converter) == "CudnnParamsFormatConverterGRU(RNNSpec('gru', 1, 3, 5))"
+    assert repr(saver.format_converter) == "CudnnParamsFormatConverterGRU(RNNSpec('gru', 1, 3, 5))"
 
 
 @pytest.mark.parametrize("kind", [package.CudnnGRUSaveable, package.CudnnParamsFormatConverterGRU, RNNParamsSaveable])
@@ -298,8 +302,8 @@ def test_tf_canonical_to_opaque_and_back_is_the_identity(converter_of, direction
     lists = [[rng.normal(size=a.shape).astype("f4") for a in arrays] for arrays in first]
     opaque = converter.tf_canonical_to_opaque([*lists[0], *lists[1]], *lists[2:])
     assert sum(a.size for arrays in lists for a in arrays) <= opaque.size == op.params_size()
-    for ours, theirs in zip(converter.opaque_to_tf_canonical(opaque), lists, strict=True):
-        assert all(map(np.array_equal, ours, theirs))
+    for ours, expected in zip(converter.opaque_to_tf_canonical(opaque), lists, strict=True):
+        assert all(map(np.array_equal, ours, expected))
     with pytest.raises(ArgumentError, match="tf_canonicals"):
         converter.tf_canonical_to_opaque(lists[0])
     with pytest.raises(ArgumentError, match="weights_proj"):
@@ -326,19 +330,19 @@ def test_rnn_params_saveable_keeps_canonical_tensors_under_the_ops_names():
     op = ops.CudnnLSTM(2, 3, 5, direction="bidirectional", num_proj=2)
     params = filled(op.spec)
     before, both = params.copy(), (op.params_to_canonical, op.canonical_to_params)
-    made = RNNParamsSaveable(*both, [params], name="")
-    tensors = made.tensors()
+    saver = RNNParamsSaveable(*both, [params], name="")
+    tensors = saver.tensors()
     assert list(tensors)[:2] == ["CudnnRNNParamsToCanonical:0", "CudnnRNNParamsToCanonical:1"]
-    assert made.shapes()["CudnnRNNParamsToCanonical:8"] == (2, 3)
-    assert [s.name for s in made.specs] == list(tensors)
+    assert saver.shapes()["CudnnRNNParamsToCanonical:8"] == (2, 3)
+    assert [s.name for s in saver.specs] == list(tensors)
     for form in (tensors, [torch.nn.Parameter(torch.tensor(t.astype("f8"))) for t in tensors.values()]):
         params[:] = 0
-        assert made.restore(form, None) is params
+        assert saver.restore(form, None) is params
         assert np.array_equal(params, before)
     with pytest.raises(ArgumentError, match="CudnnRNNParamsToCanonical:3"):
-        made.restore({n: a for n, a in tensors.items() if not n.endswith(":3")})
+        saver.restore({n: a for n, a in tensors.items() if not n.endswith(":3")})
     with pytest.raises(ArgumentError, match="tensors"):
-        made.restore(list(tensors.values())[1:])
+        saver.restore(list(tensors.values())[1:])
     for bad in ([params, params], [[1.0]], [None], params[:3]):
         with pytest.raises(ArgumentError, match="Invalid param"):
             RNNParamsSaveable(*both, bad)

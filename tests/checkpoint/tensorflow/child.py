@@ -39,8 +39,8 @@ def save(prefix, tensors):
 def save_shards(prefix, tensors, count):
     """Write as the machines of a cluster do, each its own."""
     parts = [prefix.with_name(f"{prefix.name}-part-{i}") for i in range(count)]
-    for i, own in enumerate(parts):
-        save(own, dict(list(tensors.items())[i::count]))
+    for i, path in enumerate(parts):
+        save(path, dict(list(tensors.items())[i::count]))
     tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=list(map(str, parts)), destination_prefix=str(prefix))
 
 
@@ -89,27 +89,27 @@ def run(model, x):
     """Return the output, and the states of the cells in cuDNN's order."""
     more = {"sequence_length": list(LENGTHS), "dtype": tf.float32, "time_major": True}
     if not model.bidirectional:
-        own = [cell_of(model) for _ in range(model.num_layers)]
-        output, states = v1.nn.dynamic_rnn(cells.MultiRNNCell(own) if model.multi else own[0], x, **more)
+        stack = [cell_of(model) for _ in range(model.num_layers)]
+        output, states = v1.nn.dynamic_rnn(cells.MultiRNNCell(stack) if model.multi else stack[0], x, **more)
         return output, list(states) if model.multi else [states]
     if not model.multi:
         outputs, states = v1.nn.bidirectional_dynamic_rnn(cell_of(model), cell_of(model), x, **more)
         return tf.concat(outputs, 2), list(states)
-    found = []
+    all_states = []
     with v1.variable_scope("stack_bidirectional_rnn"):
         for layer in range(model.num_layers):
             with v1.variable_scope(f"cell_{layer}"):
                 outputs, states = v1.nn.bidirectional_dynamic_rnn(cell_of(model), cell_of(model), x, **more)
-            x, found = tf.concat(outputs, 2), [*found, *states]
-    return x, found
+            x, all_states = tf.concat(outputs, 2), [*all_states, *states]
+    return x, all_states
 
 
 def train(output):
     """Make what a training leaves beside the model's own variables; gradients are nothing that a checkpoint has."""
     v1.layers.dense(output, 2, name="dense")
-    own, step = v1.trainable_variables(), v1.train.get_or_create_global_step()
-    v1.train.AdamOptimizer().apply_gradients([(tf.zeros(variable.shape), variable) for variable in own])
-    tf.train.ExponentialMovingAverage(0.9, step).apply(own)
+    weights, step = v1.trainable_variables(), v1.train.get_or_create_global_step()
+    v1.train.AdamOptimizer().apply_gradients([(tf.zeros(variable.shape), variable) for variable in weights])
+    tf.train.ExponentialMovingAverage(0.9, step).apply(weights)
 
 
 def write(folder, model, seed):
@@ -145,11 +145,11 @@ def restore(folder, model):
     x = np.load(folder / f"{model.name}-x.npy")
     with tf.Graph().as_default(), v1.Session(config=PLAIN) as session:
         with v1.variable_scope(model.scope):
-            found = run(model, tf.constant(x))
+            outputs = run(model, tf.constant(x))
         step = v1.get_variable("global_step", (), tf.int64)
         v1.train.Saver().restore(session, str(folder / model.name))
         assert session.run(step) == model.num_layers
-        save_outputs(folder, model, x, *session.run(found))
+        save_outputs(folder, model, x, *session.run(outputs))
 
 
 def models(folder):

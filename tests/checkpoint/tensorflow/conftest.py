@@ -49,7 +49,7 @@ def files(tmp_path_factory):
 def write_our_files(folder):
     """All arrays in one checkpoint: written once, and over one and over two others."""
     contents = arrays()
-    tensors = {f"{name}/{own}": a for name in ("dtypes", "many", "large") for own, a in contents[name].items()}
+    tensors = {f"{name}/{key}": a for name in ("dtypes", "many", "large") for key, a in contents[name].items()}
     for over in range(3):
         for _ in range(over):
             write_bundle(folder / f"ours/over-{over}", {"before": np.zeros(3)})

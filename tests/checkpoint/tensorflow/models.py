@@ -30,7 +30,7 @@ class Model(NamedTuple):
     def name(self):
         parts = [self.cell or self.kind, str(self.num_layers), "both" if self.bidirectional else "one"]
         more = {"alone": not self.multi, "proj": self.num_proj, "scope": self.scope}
-        return "-".join([*parts, *(word for word, there in more.items() if there)])
+        return "-".join([*parts, *(word for word, present in more.items() if present)])
 
 
 CUDNN = [

@@ -14,45 +14,45 @@ CONTENTS = arrays()
 READABLE = [name for name in CONTENTS if name != "strings"]
 
 
-def equal(ours, theirs):
-    assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+def equal(ours, expected):
+    assert (ours.dtype, ours.shape, ours.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
 
 
 @pytest.mark.parametrize("name", READABLE)
 def test_every_array_is_what_tensorflow_was_given(files, name):
-    found = checkpoint.read_tensorflow(files / name)
+    contents = checkpoint.read_tensorflow(files / name)
     if name == "object-1":
-        found.pop("save_counter/.ATTRIBUTES/VARIABLE_VALUE")
-    assert found.keys() == CONTENTS[name].keys()
-    for own, array in CONTENTS[name].items():
-        equal(found[own], array)
-        assert found[own].flags.writeable
+        contents.pop("save_counter/.ATTRIBUTES/VARIABLE_VALUE")
+    assert contents.keys() == CONTENTS[name].keys()
+    for key, array in CONTENTS[name].items():
+        equal(contents[key], array)
+        assert contents[key].flags.writeable
 
 
 @pytest.mark.parametrize("over", range(3))
 def test_tensorflow_reads_what_is_written_over_what_was_there_too(files, over):
-    tensors = {f"{name}/{own}": a for name in ("dtypes", "many", "large") for own, a in CONTENTS[name].items()}
+    tensors = {f"{name}/{key}": a for name in ("dtypes", "many", "large") for key, a in CONTENTS[name].items()}
     tensors = tensors if over == 1 else CONTENTS["shards"]
-    theirs = np.load(files / f"ours/over-{over}.npz")
-    found = json.loads((files / f"ours/over-{over}.json").read_text())
-    assert sorted(tensors) == [name for name, *_ in found]
-    for i, (name, dtype, shape) in enumerate(found):
+    expected = np.load(files / f"ours/over-{over}.npz")
+    contents = json.loads((files / f"ours/over-{over}.json").read_text())
+    assert sorted(tensors) == [name for name, *_ in contents]
+    for i, (name, dtype, shape) in enumerate(contents):
         assert (dtype, tuple(shape)) == (tensors[name].dtype.name, tensors[name].shape), name
-        assert theirs[f"arr_{i}"].tobytes() == tensors[name].tobytes(), name
+        assert expected[f"arr_{i}"].tobytes() == tensors[name].tobytes(), name
 
 
 def test_the_files_that_are_stored_for_machines_without_tensorflow_are_its_own(files):
-    own = sorted((Path(__file__).parent / "files").iterdir())
-    assert [path.name for path in own] == sorted(path.name for path in files.glob("mixed.*"))
-    assert all(path.read_bytes() == (files / path.name).read_bytes() for path in own)
+    paths = sorted((Path(__file__).parent / "files").iterdir())
+    assert [path.name for path in paths] == sorted(path.name for path in files.glob("mixed.*"))
+    assert all(path.read_bytes() == (files / path.name).read_bytes() for path in paths)
 
 
 def test_stored_files_are_read_where_tensorflow_is_not_installed():
     path = Path(__file__).parent / "files/mixed"
-    found = checkpoint.read_tensorflow(path)
-    assert found.keys() == CONTENTS["mixed"].keys()
-    for own, array in CONTENTS["mixed"].items():
-        equal(found[own], array)
+    contents = checkpoint.read_tensorflow(path)
+    assert contents.keys() == CONTENTS["mixed"].keys()
+    for name, array in CONTENTS["mixed"].items():
+        equal(contents[name], array)
 
 
 def test_names_pick_what_is_read_and_what_has_no_numbers_is_left_out(files):

@@ -22,8 +22,8 @@ def by_name(models):
 
 def difference(folder, model, run):
     """Return how far `run(x)` is from TensorFlow's own outputs and states."""
-    theirs = np.load(folder / f"{model.name}.npz")
-    return worst(run(theirs["x"]), [theirs.get(name) for name in ("output", "output_h", "output_c")])
+    expected = np.load(folder / f"{model.name}.npz")
+    return worst(run(expected["x"]), [expected.get(name) for name in ("output", "output_h", "output_c")])
 
 
 def error_of_layer(folder, model, layer):
