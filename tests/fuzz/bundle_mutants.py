@@ -94,7 +94,7 @@ def edit_block(rng, files):
         data[offset + nbytes] = rng.randrange(1, 3)
     else:
         data[offset + nbytes - 4 : offset + nbytes] = rng.choice(SIZES[:11]).to_bytes(4, "little")
-    checksum = table.masked(table.checksum(bytes(data[offset : offset + nbytes + 1])))
+    checksum = table.checksum(bytes(data[offset : offset + nbytes + 1]))
     data[offset + nbytes + 1 : offset + nbytes + 5] = checksum.to_bytes(4, "little")
     return files._replace(index=bytes(data))
 

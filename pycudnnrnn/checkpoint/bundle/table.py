@@ -92,12 +92,10 @@ def varint(value: int) -> bytes:
     return bytes([*data, value])
 
 
-def field(number: int, value: int | bytes, kind: int = VARINT) -> bytes:
-    """Write a field: a number as a varint, or as `kind` says; bytes with their length."""
+def field(number: int, value: int | bytes) -> bytes:
+    """Write a field: a number as a varint, or bytes with their length."""
     if isinstance(value, bytes):
         return varint(number << 3 | BYTES) + varint(len(value)) + value
-    if kind == FIXED32:
-        return varint(number << 3 | FIXED32) + value.to_bytes(4, "little")
     return varint(number << 3 | VARINT) + varint(value) if value else b""
 
 
@@ -113,13 +111,8 @@ PIECE_NBYTES: Final = 1 << 22
 """Bytes that are copied at a time: the library takes nothing but `bytes`."""
 
 
-def masked(crc: int) -> int:
-    """Return the masked form of a CRC, as files store it: the CRC of data that contains CRCs stays meaningful."""
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
 def checksum(data: Any) -> int:
-    """Return the CRC of bytes, or of an array of bytes.
+    """Return the CRC of bytes, masked as files store it: the CRC of data that contains CRCs stays meaningful.
 
     Raises:
         MissingDependencyError: google-crc32c is not installed.
@@ -129,7 +122,7 @@ def checksum(data: Any) -> int:
     crc = 0
     for at in range(0, len(data), PIECE_NBYTES):
         crc = google_crc32c.extend(crc, bytes(data[at : at + PIECE_NBYTES]))
-    return crc
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 TABLE_END: Final = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -194,7 +187,7 @@ def _sealed(pairs: list[tuple[bytes, bytes]]) -> bytes:
         data += varint(0) + varint(len(key)) + varint(len(value)) + key + value
     numbers = [*(restarts or [0]), max(len(restarts), 1)]
     data += b"".join(number.to_bytes(4, "little") for number in numbers) + b"\0"
-    return bytes(data) + masked(checksum(data)).to_bytes(4, "little")
+    return bytes(data) + checksum(data).to_bytes(4, "little")
 
 
 def _place_of(offset: int, block: bytes) -> bytes:
@@ -209,7 +202,7 @@ def _block(data: bytes, offset: int, nbytes: int) -> Cursor:
     """Return a block's keys and values, after checking its checksum."""
     end = offset + nbytes
     trailer = data[end : end + TRAILER_NBYTES]
-    if int.from_bytes(trailer[1:], "little") != masked(checksum(data[offset : end + 1])):
+    if int.from_bytes(trailer[1:], "little") != checksum(data[offset : end + 1]):
         raise Refusal("hash", f"the block at byte {offset} is not the one that was written (CRC-32C differs)")
     restarts = int.from_bytes(data[end - 4 : end], "little")
     return Cursor(data[offset : end - 4 - 4 * restarts])
@@ -291,7 +284,7 @@ class Entry(NamedTuple):
         sizes = b"".join(field(2, field(1, size)) for size in self.shape)
         return b"".join([
             field(1, self.kind), field(2, sizes), field(3, self.shard), field(4, self.offset), field(5, self.size),
-            field(6, self.crc, FIXED32),
+            varint(6 << 3 | FIXED32), self.crc.to_bytes(4, "little"),
         ])  # fmt: skip
 
     def spec(self) -> TensorSpec:
