@@ -23,7 +23,7 @@ from docs.api_pages import REFERENCE, api_pages
 from docs.gpu import NOTE, gpu_results, gpu_verification, place, table
 from pycudnnrnn import _discovery
 from pycudnnrnn._files import write_atomically
-from pycudnnrnn.cli.commands import pycudnnrnn
+from pycudnnrnn.cli import command_group
 from pycudnnrnn.errors import version_text
 
 DOCS = Path(__file__).parent
@@ -147,8 +147,9 @@ def elsewhere() -> str:
 def commands() -> str:
     """Return the page of the command line: the help of each command."""
     parts = ["# Commands\n", NOTE, COMMANDS]
-    for name, command in sorted(pycudnnrnn.commands.items()):
-        settings = pycudnnrnn.context_settings
+    group = command_group()
+    for name, command in sorted(group.commands.items()):
+        settings = group.context_settings
         context = click.Context(command, info_name=f"pycudnnrnn {name}", terminal_width=100, **settings)
         parts.append(f"## pycudnnrnn {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)

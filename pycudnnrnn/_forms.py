@@ -60,12 +60,12 @@ class PseudoLayer(NamedTuple):
 def pseudo_layers(spec: RNNSpec, weights: Sequence[Array], biases: Sequence[Array]) -> list[PseudoLayer]:
     """Cut canonical lists into pseudo-layers."""
     G, count = spec.num_gates, spec.num_pseudo_layers
-    found = []
+    layers = []
     for p in range(count):
         w, b = (arrays[p * len(arrays) // count : (p + 1) * len(arrays) // count] for arrays in (weights, biases))
         bW, bR = b[:G] if spec.has_input_bias else None, b[-G:] if spec.has_recurrent_bias else None
-        found.append(PseudoLayer(w[:G], w[G : 2 * G], bW, bR, w[-1] if spec.num_proj else None))
-    return found
+        layers.append(PseudoLayer(w[:G], w[G : 2 * G], bW, bR, w[-1] if spec.num_proj else None))
+    return layers
 
 
 class Tensor(NamedTuple):
@@ -101,21 +101,21 @@ def stack(name: str, kind: RowKind, gates: Iterable[int], *, columns: bool = Fal
 
 def unstack(form: Form, arrays: Mapping[str, Array], gates: int, *, sums: RowKind = "bW") -> PseudoLayer:
     """Split a cell's arrays, given by their names in the form. `sums`: which bias a sum of both becomes."""
-    found: dict[str, dict[int, Array]] = {}
+    rows_of: dict[str, dict[int, Array]] = {}
     for tensor in form:
         rows = arrays[tensor.name].T if tensor.columns else arrays[tensor.name]
         each = np.split(rows, len(tensor.parts))
         for (kind, gate), part in zip(tensor.parts, each, strict=True):
-            found.setdefault(sums if kind == "b" else kind, {})[gate] = part
-    if "WR" in found:
-        state = len(found["P"][0]) if "P" in found else len(found["WR"][0])
-        cut = {gate: np.split(part, [part.shape[1] - state], axis=1) for gate, part in found["WR"].items()}
+            rows_of.setdefault(sums if kind == "b" else kind, {})[gate] = part
+    if "WR" in rows_of:
+        state = len(rows_of["P"][0]) if "P" in rows_of else len(rows_of["WR"][0])
+        cut = {gate: np.split(part, [part.shape[1] - state], axis=1) for gate, part in rows_of["WR"].items()}
         for i, half in enumerate("WR"):
-            found[half] = found.get(half, {}) | {gate: halves[i] for gate, halves in cut.items()}
+            rows_of[half] = rows_of.get(half, {}) | {gate: halves[i] for gate, halves in cut.items()}
 
     def each_gate(kind: RowKind) -> list[Array]:
-        parts = found[kind]
+        parts = rows_of[kind]
         return [parts[gate] if gate in parts else np.zeros_like(next(iter(parts.values()))) for gate in range(gates)]
 
-    bW, bR = (each_gate(kind) if kind in found else None for kind in ("bW", "bR"))
-    return PseudoLayer(each_gate("W"), each_gate("R"), bW, bR, found["P"][0] if "P" in found else None)
+    bW, bR = (each_gate(kind) if kind in rows_of else None for kind in ("bW", "bR"))
+    return PseudoLayer(each_gate("W"), each_gate("R"), bW, bR, rows_of["P"][0] if "P" in rows_of else None)

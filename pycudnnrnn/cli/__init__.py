@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import sys
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from pycudnnrnn.errors import PycudnnrnnError
 
@@ -59,13 +59,34 @@ def one_line(text: str) -> str:
     return printable(" ".join(line.strip() for line in text.splitlines()))
 
 
-def _run() -> int:
+def command_group() -> Any:
+    """Return the click group of all commands."""
     import click  # noqa: PLC0415 here, Ctrl-C ends the import without a traceback
 
-    from pycudnnrnn.cli.commands import pycudnnrnn  # noqa: PLC0415
+    import pycudnnrnn as package  # noqa: PLC0415
+    from pycudnnrnn.cli import check, convert, info, inspect, layout  # noqa: PLC0415
+
+    @click.group(
+        commands=[check.check, convert.convert, info.info, inspect.inspect, layout.layout],
+        context_settings={"help_option_names": ["-h", "--help"]},
+        invoke_without_command=True,
+        subcommand_metavar="COMMAND [ARGS]...",
+    )
+    @click.version_option(package.__version__, prog_name="pycudnnrnn")
+    @click.pass_context
+    def pycudnnrnn(context: click.Context) -> None:
+        """Run, inspect and convert RNNs that follow cuDNN's semantics."""
+        if context.invoked_subcommand is None:
+            click.echo(context.get_help())
+
+    return pycudnnrnn
+
+
+def _run() -> int:
+    import click  # noqa: PLC0415
 
     try:
-        return int(pycudnnrnn.main(standalone_mode=False) or 0)
+        return int(command_group().main(standalone_mode=False) or 0)
     except click.ClickException as error:
         context: click.Context | None = getattr(error, "ctx", None)
         if context is not None:

@@ -126,13 +126,6 @@ def rnns_in(arrays: Any, framework: str) -> list[tuple[str, str, int]]:
     return rnns
 
 
-def count_arrays(arrays: Any) -> int:
-    """Return the number of arrays in a dict and in the dicts in it."""
-    if isinstance(arrays, dict):
-        return sum(map(count_arrays, arrays.values()))
-    return hasattr(arrays, "shape")
-
-
 def image(
     format_of: str, framework: str, arrays: dict[str, Any], model: Any, options: dict[str, Any] | None = None
 ) -> bytes | None:

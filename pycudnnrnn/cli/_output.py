@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from pycudnnrnn.cli import printable, printable_lines
 
-PIPED_WIDTH: Final = 160
-"""Columns if standard output is not a terminal: names in files are long."""
-
-WIDTH_MAX: Final = 4096
-"""Most columns: some lines are padded to the full width, and the user sets COLUMNS."""
+WIDTH: Final = 4096
+"""Columns of the console: the terminal wraps its lines, so that nothing of a table is cut off."""
 
 ROWS_MAX: Final = 1000
 """Most rows of a table that are printed, because the layout takes half a second. JSON has all of them."""
@@ -42,8 +37,7 @@ class SafeConsole(Console):
 
 def console(*, stderr: bool = False) -> SafeConsole:
     """Return the console of standard output, or of standard error, without markup."""
-    columns = shutil.get_terminal_size((PIPED_WIDTH, 0)).columns
-    return SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr, width=min(columns, WIDTH_MAX))
+    return SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr, width=WIDTH)
 
 
 def echo_json(value: Any) -> None:
@@ -54,18 +48,14 @@ def echo_json(value: Any) -> None:
 def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]]) -> None:
     """Print a table. Its cells are plain text, without markup.
 
-    In a narrow terminal the lines are wrapped: nothing is cut off. Of a long table the first rows are printed, and the
-    number of the others.
+    Of a long table the first rows are printed, and the number of the others.
     """
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows[:ROWS_MAX]:
         table.add_row(*map(_cell, row))
-    needed = Measurement.get(out, out.options.update(max_width=WIDTH_MAX), table).maximum
-    usual, out.width = out.width, max(out.width, needed)
     out.print(table)
-    out.width = usual
     if len(rows) > ROWS_MAX:
         out.say(f"and {len(rows) - ROWS_MAX:,} more rows: --json prints all of them")
 

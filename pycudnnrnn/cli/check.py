@@ -17,7 +17,7 @@ import numpy as np
 
 from pycudnnrnn import _arrays, libcudnn, ops
 from pycudnnrnn._discovery import NotFoundError
-from pycudnnrnn._libcudnn import PROTOTYPES, Library
+from pycudnnrnn._libcudnn import PROTOTYPES
 from pycudnnrnn.cli import printable
 from pycudnnrnn.cli._output import console, echo_json
 from pycudnnrnn.cli.info import collect
@@ -123,58 +123,49 @@ def run(before: Callable[[str], None]) -> Iterator[Outcome]:
             yield Outcome(group, name, "passed", check())
         except NotRun as error:
             yield Outcome(group, name, "not run", str(error))
+        except NotFoundError as error:
+            why = f"{error.reason}; `pycudnnrnn info` lists the places that were searched"
+            yield Outcome(group, name, "not run", why)
         except Failed as error:
             yield Outcome(group, name, "failed", str(error))
         except Exception as error:  # noqa: BLE001  any error is a line of the report
             yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
 
 
-def _not_found(error: NotFoundError) -> NotRun:
-    return NotRun(f"{error.reason}; `pycudnnrnn info` lists the places that were searched")
-
-
-def _library() -> Library:
-    try:
-        return libcudnn.load()
-    except NotFoundError as error:
-        raise _not_found(error) from error
-
-
 def _cuda() -> Engine:
     try:
         return engine_for("cuda")
     except (PycudnnrnnError, ImportError) as error:
-        raise (_not_found(error) if isinstance(error, NotFoundError) else NotRun(str(error))) from error
+        raise error if isinstance(error, NotFoundError) else NotRun(str(error)) from error
 
 
 def library_loads() -> str:
-    library = _library()
+    library = libcudnn.load()
     return f"{version_text(library.version)} at {library.path}, found via {library.found_via}"
 
 
 def functions_are_there() -> str:
-    library = _library()
-    wanted = [name for name, p in PROTOTYPES.items() if p.since <= library.version < p.until]
-    missing = [name for name in wanted if not getattr(library, name).is_there]
-    return _demand(not missing, f"all {len(wanted)} of this version", f"missing: {', '.join(missing)}")
+    library = libcudnn.load()
+    names = [name for name, p in PROTOTYPES.items() if p.since <= library.version < p.until]
+    missing = [name for name in names if not getattr(library, name).is_there]
+    _demand(not missing, f"missing: {', '.join(missing)}")
+    return f"all {len(names)} of this version"
 
 
 def descriptors_round_trip() -> str:
     """Set descriptors, and compare them with what the library's getters return."""
-    library = _library()
+    library = libcudnn.load()
     for spec in SPECS:
         with RNNDescriptor(library, spec) as descriptor:
-            got = descriptor.read()
-        wanted = got | rnn_arguments(spec)
-        if spec.cell_clip is None:
-            wanted["clipMode"] = libcudnn.cudnnRNNClipMode_t.NONE
-        else:
-            wanted |= dict(zip(("lclip", "rclip"), spec.cell_clip, strict=True))
-            wanted["clipMode"] = libcudnn.cudnnRNNClipMode_t.MINMAX
-        _demand(got == wanted, "", f"{spec!r} came back as {got}")
+            settings = descriptor.read()
+        expected = settings | rnn_arguments(spec) | {"clipMode": libcudnn.cudnnRNNClipMode_t.NONE}
+        if spec.cell_clip is not None:
+            expected |= dict(zip(("lclip", "rclip"), spec.cell_clip, strict=True))
+            expected["clipMode"] = libcudnn.cudnnRNNClipMode_t.MINMAX
+        _demand(settings == expected, f"{spec!r} came back as {settings}")
         with RNNDataDescriptor(library, spec.dtype, 4, len(LENGTHS), spec.input_size, lengths=LENGTHS) as data:
             lengths = data.read()["seqLengthArray"]
-        _demand(lengths == LENGTHS, "", f"lengths {LENGTHS} came back as {lengths}")
+        _demand(lengths == LENGTHS, f"lengths {LENGTHS} came back as {lengths}")
     return f"{len(SPECS)} RNNs and their data"
 
 
@@ -186,8 +177,8 @@ def cuda_runs() -> str:
 def layouts_are_as_predicted() -> str:
     engine = _cuda()
     for spec in SPECS:
-        found = differences(arithmetic_layout(spec), engine.layout(spec))
-        _demand(not found, "", f"{spec!r}: cuDNN has {found}")
+        different = differences(arithmetic_layout(spec), engine.layout(spec))
+        _demand(not different, f"{spec!r}: cuDNN has {different}")
     return f"{len(SPECS)} layouts by arithmetic equal those asked of cuDNN"
 
 
@@ -201,16 +192,16 @@ def numpy_equals_the_reference() -> str:
         y, hy, cy = reference.forward(spec, *arguments, lengths=LENGTHS)
         upstream = (problem.dy, problem.dhy, problem.dcy if spec.has_cell_state else np.zeros_like(problem.dcy))
         dw, db, dx, dhx, dcx = reference.gradients(spec, arguments, LENGTHS, upstream)
-        wanted = {"y": y, "hy": hy, "dx": dx, "dhx": dhx, "dparams": problem.op.canonical_to_params(dw, db)}
+        expected = {"y": y, "hy": hy, "dx": dx, "dhx": dhx, "dparams": problem.op.canonical_to_params(dw, db)}
         if spec.has_cell_state:
-            wanted |= {"cy": cy, "dcx": dcx}
-        worst = max(worst, _error(spec, _results(problem), wanted, TOLERANCES["float64"]))
+            expected |= {"cy": cy, "dcx": dcx}
+        worst = max(worst, _error(spec, _results(problem), expected, TOLERANCES["float64"]))
     return f"worst error {worst:.1e} over {len(SPECS)} models with their gradients"
 
 
 def cuda_equals_numpy() -> str:
     engine = _cuda()
-    found = []
+    errors = []
     for dtype, tolerance in TOLERANCES.items():
         worst = 0.0
         for seed, spec in enumerate(SPECS):
@@ -220,23 +211,23 @@ def cuda_equals_numpy() -> str:
             )
             outputs = _results(problem.to(engine.device))
             worst = max(worst, _error(problem.spec, outputs, _results(double), tolerance))
-        found.append(f"{dtype} {worst:.1e}")
-    return f"worst errors: {', '.join(found)}, over {len(SPECS)} models with their gradients"
+        errors.append(f"{dtype} {worst:.1e}")
+    return f"worst errors: {', '.join(errors)}, over {len(SPECS)} models with their gradients"
 
 
 def tf_values(device: str) -> str:
     for mode, L, U, inputs, B, T, expected in goldens.TF_VALUES:
         for dtype in TOLERANCES:
-            found = goldens.sum_on_ones(device, mode, L, U, inputs, B, T, dtype)
-            _near(f"{mode} L{L} U{U} I{inputs} B{B} T{T} in {dtype}", found, expected, 1e-6)
+            total = goldens.sum_on_ones(device, mode, L, U, inputs, B, T, dtype)
+            _near(f"{mode} L{L} U{U} I{inputs} B{B} T{T} in {dtype}", total, expected, 1e-6)
     return f"{len(goldens.TF_VALUES)} values of testSimpleInference, in {' and '.join(TOLERANCES)}"
 
 
 def nvidia_checksums(device: str) -> str:
     for mode, expected in goldens.NVIDIA_CHECKSUMS.items():
-        found = goldens.checksums(device, mode)
+        checksums = goldens.checksums(device, mode)
         for name, value in expected.items():
-            _near(f"{mode} {name}", found[name], value, 1e-5)
+            _near(f"{mode} {name}", checksums[name], value, 1e-5)
     return f"{sum(map(len, goldens.NVIDIA_CHECKSUMS.values()))} checksums of the RNN sample"
 
 
@@ -263,27 +254,26 @@ GROUPS: Final[dict[str, dict[str, Callable[[], str]]]] = {
 
 def _results(problem: Problem) -> dict[str, Any]:
     """Return every result and gradient of a problem on the host; that of params in the layout by arithmetic."""
-    found = problem.results()
-    found["dparams"] = problem.op.move_params(found["dparams"], "cpu")
-    return {name: _arrays.move(array, np) for name, array in found.items()}
+    results = problem.results()
+    results["dparams"] = problem.op.move_params(results["dparams"], "cpu")
+    return {name: _arrays.move(array, np) for name, array in results.items()}
 
 
-def _error(spec: RNNSpec, found: dict[str, Any], wanted: dict[str, Any], tolerance: float) -> float:
-    _demand(found.keys() == wanted.keys(), "", f"{spec!r}: {sorted(found)}, expecting {sorted(wanted)}")
+def _error(spec: RNNSpec, results: dict[str, Any], expected: dict[str, Any], tolerance: float) -> float:
+    _demand(results.keys() == expected.keys(), f"{spec!r}: {sorted(results)}, expecting {sorted(expected)}")
     worst = 0.0
-    for name, array in found.items():
-        error = float((np.abs(array - wanted[name]) / np.maximum(1, np.abs(wanted[name]))).max(initial=0))
-        _demand(error <= tolerance, "", f"{spec!r}: {name} is {error:.1e} off, expecting at most {tolerance:.0e}")
+    for name, array in results.items():
+        error = float((np.abs(array - expected[name]) / np.maximum(1, np.abs(expected[name]))).max(initial=0))
+        _demand(error <= tolerance, f"{spec!r}: {name} is {error:.1e} off, expecting at most {tolerance:.0e}")
         worst = max(worst, error)
     return worst
 
 
-def _near(what: str, found: float, expected: float, tolerance: float) -> None:
-    near = math.isclose(found, expected, rel_tol=tolerance)
-    _demand(near, "", f"{what}: {found!r}, expecting {expected!r} within {tolerance:.0e} of it")
+def _near(what: str, value: float, expected: float, tolerance: float) -> None:
+    near = math.isclose(value, expected, rel_tol=tolerance)
+    _demand(near, f"{what}: {value!r}, expecting {expected!r} within {tolerance:.0e} of it")
 
 
-def _demand(holds: bool, passed: str, failed: str) -> str:
+def _demand(holds: bool, failed: str) -> None:
     if not holds:
         raise Failed(failed)
-    return passed

@@ -13,7 +13,7 @@ import numpy as np
 from pycudnnrnn import checkpoint
 from pycudnnrnn.checkpoint.bundle import specs_without_data
 from pycudnnrnn.checkpoint.folder import is_tensorflow
-from pycudnnrnn.cli._files import FILE_FORMATS, FileOrCheckpoint, count_arrays, load_onnx, rnns_in, suffix_of
+from pycudnnrnn.cli._files import FILE_FORMATS, FileOrCheckpoint, load_onnx, rnns_in, suffix_of
 from pycudnnrnn.cli._output import SafeConsole, console, echo_json, print_table
 from pycudnnrnn.errors import ArgumentError, CheckpointError
 from pycudnnrnn.spec import RNNSpec
@@ -75,30 +75,36 @@ def inspect(file: Path, as_json: bool) -> None:
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
     """Show the RNNs of a file that is no checkpoint, or of the index of one. Return False for any other file."""
     suffix = suffix_of(file)
+    contents: Any = {}
     if is_tensorflow(file):
-        specs = specs_without_data(file)
-        framework, count = "tensorflow, the index alone", len(specs)
-        rnns = rnns_in(_stand_ins(specs), "tensorflow") if specs else []
+        framework, kind, contents = "tensorflow", "tensorflow, the index alone", _stand_ins(specs_without_data(file))
     elif suffix == ".onnx":
-        framework, model = "onnx", load_onnx(file)
-        count, rnns = len(model.graph.node), rnns_in(model, framework)
+        framework = kind = "onnx"
+        contents = load_onnx(file)
     elif suffix in FILE_FORMATS and suffix != ".safetensors":
-        framework, arrays = FILE_FORMATS[suffix].framework, FILE_FORMATS[suffix].read(file, None).arrays
-        count, rnns = count_arrays(arrays), rnns_in(arrays, framework)
-    else:
-        return False
+        framework, contents = FILE_FORMATS[suffix].framework, FILE_FORMATS[suffix].read(file, None).arrays
+        kind = framework or "no framework recorded"
+    count = len(contents.graph.node) if suffix == ".onnx" else _count_arrays(contents)
     if not count:
         return False
-    others, framework = count - sum(size for _, _, size in rnns), framework or "no framework recorded"
+    rnns = rnns_in(contents, framework)
+    others = count - sum(size for _, _, size in rnns)
     if as_json:
-        echo_json({"file": str(file), "framework": framework, "rnns": _as_json(rnns), "others": others})
+        echo_json({"file": str(file), "framework": kind, "rnns": _as_json(rnns), "others": others})
         return True
     out = console()
-    out.say(f"{file}: {framework}")
+    out.say(f"{file}: {kind}")
     _say_rnns(out, rnns)
     what = "node" if framework == "onnx" else "array"
     out.say(f"{_count(len(rnns), 'RNN')}, {_count(others, f'other {what}')}")
     return True
+
+
+def _count_arrays(arrays: Any) -> int:
+    """Return the number of arrays in a dict and in the dicts in it."""
+    if isinstance(arrays, dict):
+        return sum(map(_count_arrays, arrays.values()))
+    return hasattr(arrays, "shape")
 
 
 def _rnns_in(about: checkpoint.Inspection) -> list[tuple[str, str, int]]:

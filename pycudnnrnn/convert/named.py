@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn._checks import plain, shorten, some
+from pycudnnrnn._forms import Array
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import DType, RNNMode
-
-Array = npt.NDArray[Any]
 
 _DTYPES: Final = frozenset(map(str, DType))
 _DEEPEST: Final = 16
@@ -74,9 +72,9 @@ class Named:
         self._all = {key.removeprefix(scope): value for key, value in self._all.items() if key.startswith(scope)}
         self._left = dict(self._all)
 
-    def keep_only(self, wanted: Callable[[str], bool]) -> None:
-        """Leave out every key that is not wanted: those of other parts of the model."""
-        self._all = {key: value for key, value in self._all.items() if wanted(key)}
+    def keep_only(self, is_meant: Callable[[str], bool]) -> None:
+        """Leave out every other key: those of other parts of the model."""
+        self._all = {key: value for key, value in self._all.items() if is_meant(key)}
         self._left = dict(self._all)
 
     def leave_out(self, other: Callable[[str], bool]) -> str:
@@ -120,7 +118,7 @@ class Named:
         """Raise a `ConvertError` if keys are left that were not taken."""
         if self._left:
             names = some(sorted(self._left), shorten)
-            why = f"unexpected: it belongs to no RNN that was found here{self.advice}"
+            why = f"unexpected: it belongs to no RNN here{self.advice}"
             raise ConvertError(self.framework, names, why)
 
     def refuse(self, key: str, why: str) -> NoReturn:

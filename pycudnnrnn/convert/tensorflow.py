@@ -84,15 +84,37 @@ def to_canonical(
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (r1.15), r1.3 for the pair;
     tensorflow/python/ops/rnn_cell_impl.py (r1.15).
     """
-    spec, cell, tensors, aside = _read(arrays, prefix, layers, activation, ema=flag("tensorflow", "ema", ema))
-    if aside:
-        warn(f"left out, because no cell has them: {aside}")
+    if activation is not None:
+        plain_mode("tensorflow", activation)
+    named, averages = Named("tensorflow", arrays), flag("tensorflow", "ema", ema)
+    by_scope = _cells_in(named, averages=averages)
+    prefix = completed("tensorflow", prefix, "/")
+    rows = _chosen(named, by_scope, prefix, layers)
+    cells = [by_scope[cell.scope] for row in rows for cell in row]
+    spec = _spec_of(named, cells, len(rows[0]), activation)
+    names: dict[str, str] = {}
+    for p, cell in enumerate(cells):
+        of_cell = list(tf1.cell_tensors(spec, p // spec.num_dirs))
+        paired = any(name in cell.names for t in of_cell if t.kind == "pair" for name in tf1.names_of(t.name))
+        for t in of_cell:
+            key_of = next((cell.names[n] for n in tf1.names_of(t.name) if n in cell.names), cell.scope + t.name)
+            names |= {tf1.cell_scope(spec, p) + t.name: key_of} if t.kind != "pair" or paired else {}
+    shapes = {t.name: t.shape for t in tf1.tf_tensors(spec)}
+    tensors = {name: named.take(key, *shapes[name]) for name, key in names.items()}
+    scopes = tuple(cell.scope for cell in cells)
+    named.leave_out(lambda key: not key.startswith(prefix if layers is None else scopes))
+    keys = {key.removesuffix(AVERAGE) for key in names.values()}
+    if aside := named.leave_out(lambda key: not key.startswith(scopes) or key in keys or tf1.is_below(key, keys)):
+        unread = not averages and any(key + AVERAGE in named for key in keys)
+        warn(f"left out, because no cell has them: {aside}{'; ema=True reads the averages' * unread}")
+    named.finish()
+    kind = cells[0].kind
     dtype = next(iter(tensors.values())).dtype
     weights, biases = tf1.from_tf(spec, tensors, halve=False)
-    if spec.mode is RNNMode.LSTM and cell not in MODES:
-        biases = _with_forget_bias(biases, cell, forget_bias, len(biases) // spec.num_pseudo_layers)
+    if spec.mode is RNNMode.LSTM and kind not in MODES:
+        biases = _with_forget_bias(biases, kind, forget_bias, len(biases) // spec.num_pseudo_layers)
     elif forget_bias is not None:
-        raise ConvertError("tensorflow", "forget_bias", f"{cell} adds nothing to its forget gate")
+        raise ConvertError("tensorflow", "forget_bias", f"{kind} adds nothing to its forget gate")
     return Canonical(spec.replace(dtype=dtype), tuple(map(np.array, weights)), tuple(map(np.array, biases)))
 
 
@@ -133,16 +155,29 @@ def from_canonical(
          'rnn/multi_rnn_cell/cell_0/basic_rnn_cell/bias']
     """
     check_target("tensorflow", c, projection=cell != "basic_lstm_cell")
-    if cell is not None:
-        return under("tensorflow", prefix, _of_tfs_own_cell(c, cell, forget_bias))
-    if forget_bias is not None:
-        raise ConvertError("tensorflow", "forget_bias", "only TF's own cells add one: give `cell` as well")
     apart = flag("tensorflow", "keep_biases_apart", keep_biases_apart) and c.spec.bias_mode is BiasMode.DOUBLE
+    if cell is not None:
+        if cell not in ("lstm_cell", "basic_lstm_cell") or c.spec.mode is not RNNMode.LSTM:
+            why = (
+                f"expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got {shorten(cell)} for {str(c.spec.mode)!r}"
+            )
+            raise ConvertError("tensorflow", "cell", why)
+        layers = split("tensorflow", c.double_biases(), projection=True)
+        c, apart = assemble("tensorflow", c.spec.mode, layers, c.spec.num_dirs), False
+    elif forget_bias is not None:
+        raise ConvertError("tensorflow", "forget_bias", "only TF's own cells add one: give `cell` as well")
     if c.spec.mode is RNNMode.GRU and c.biases:
         c = c.double_biases()  # its candidate has two biases in TF, whatever the gates have
     arrays = tf1.to_tf(c.spec, c.weights, c.biases)
-    tensors = {t.name: arrays[t.name] for t in tf1.tf_tensors(c.spec) if t.kind != "pair" or apart}
-    return under("tensorflow", prefix, tensors)
+    arrays = {t.name: arrays[t.name] for t in tf1.tf_tensors(c.spec) if t.kind != "pair" or apart}
+    if cell is not None:
+        arrays = {name.replace(tf1.CELL_NAMES[RNNMode.LSTM], cell): array for name, array in arrays.items()}
+        U, added = c.spec.num_units, _forget_bias(1.0 if forget_bias is None else forget_bias)
+        forget = STACKED_GATES[RNNMode.LSTM].index(LSTMGate.FORGET) * U
+        for name, array in arrays.items():
+            if name.endswith("/bias"):
+                array[forget : forget + U] -= array.dtype.type(added)
+    return under("tensorflow", prefix, arrays)
 
 
 def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None, each: int) -> list[Array]:
@@ -156,69 +191,20 @@ def _with_forget_bias(biases: list[Array], cell: str, forget_bias: float | None,
     return [(b + b.dtype.type(forget_bias)) if i in forget else b for i, b in enumerate(biases)]
 
 
-def _of_tfs_own_cell(c: Canonical, cell: str, forget_bias: float | None) -> dict[str, Array]:
-    """Return the variables under the names of TF's own LSTM cell, without what that adds to its forget gate."""
-    if cell not in ("lstm_cell", "basic_lstm_cell") or c.spec.mode is not RNNMode.LSTM:
-        why = f"expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got {shorten(cell)} for {str(c.spec.mode)!r}"
-        raise ConvertError("tensorflow", "cell", why)
-    layers = split("tensorflow", c.double_biases(), projection=True)
-    arrays = from_canonical(assemble("tensorflow", c.spec.mode, layers, c.spec.num_dirs), keep_biases_apart=False)
-    forget = STACKED_GATES[RNNMode.LSTM].index(LSTMGate.FORGET) * c.spec.num_units
-    added = _forget_bias(1.0 if forget_bias is None else forget_bias)
-    for name, array in arrays.items():
-        if name.endswith("/bias"):
-            array[forget : forget + c.spec.num_units] -= array.dtype.type(added)
-    return {name.replace(tf1.CELL_NAMES[RNNMode.LSTM], cell): array for name, array in arrays.items()}
-
-
 def _forget_bias(value: Any) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
         raise ConvertError("tensorflow", f"forget_bias {shorten(value)}", "expecting a finite number")
     return value
 
 
-def _read(
-    arrays: Any, prefix: str, layers: Sequence[str | tuple[str, str]] | None, activation: str | None, *, ema: bool
-) -> tuple[RNNSpec, str, dict[str, Array], str]:
-    """Take the cells under a scope, or the listed ones: their spec, their kind, their tensors, and what is left out.
-
-    Raises:
-        ConvertError: a key that is missing, unexpected or misshapen, another activation, or another cell.
-    """
-    if activation is not None:
-        plain_mode("tensorflow", activation)
-    named = Named("tensorflow", arrays)
-    by_scope = _cells_in(named, ema=ema)
-    prefix = completed("tensorflow", prefix, "/")
-    chosen = _chosen(named, by_scope, prefix, layers)
-    cells = [by_scope[cell.scope] for row in chosen for cell in row]
-    spec = _spec_of(named, cells, len(chosen[0]), activation)
-    names: dict[str, str] = {}
-    for p, cell in enumerate(cells):
-        tensors = list(tf1.cell_tensors(spec, p // spec.num_dirs))
-        paired = any(name in cell.names for t in tensors if t.kind == "pair" for name in tf1.names_of(t.name))
-        for t in tensors:
-            key_of = next((cell.names[n] for n in tf1.names_of(t.name) if n in cell.names), cell.scope + t.name)
-            names |= {tf1.cell_scope(spec, p) + t.name: key_of} if t.kind != "pair" or paired else {}
-    shapes = {t.name: t.shape for t in tf1.tf_tensors(spec)}
-    taken = {name: named.take(key, *shapes[name]) for name, key in names.items()}
-    scopes = tuple(cell.scope for cell in cells)
-    named.leave_out(lambda key: not key.startswith(prefix if layers is None else scopes))
-    keys = {key.removesuffix(AVERAGE) for key in names.values()}
-    aside = named.leave_out(lambda key: not key.startswith(scopes) or key in keys or tf1.is_below(key, keys))
-    named.finish()
-    if not ema and any(key + AVERAGE in named for key in keys):
-        aside += "; ema=True reads the averages"
-    return spec, cells[0].kind, taken, aside
-
-
 def _stacks(arrays: Any) -> list[Stack]:
     """Return the RNNs among TensorFlow's variables, for a list to choose from."""
-    return _stacks_in(_cells_in(Named("tensorflow", arrays), ema=False))
+    return _stacks_in(_cells_in(Named("tensorflow", arrays), averages=False))
 
 
-def _cells_in(named: Named, *, ema: bool) -> dict[str, tf1.Cell]:
-    return {cell.scope: cell for cell in tf1.find_cells({key: named.shape_of(key) for key in named}, averages=ema)}
+def _cells_in(named: Named, *, averages: bool) -> dict[str, tf1.Cell]:
+    shapes = {key: named.shape_of(key) for key in named}
+    return {cell.scope: cell for cell in tf1.find_cells(shapes, averages=averages)}
 
 
 def _chosen(named: Named, by_scope: dict[str, tf1.Cell], prefix: str, layers: Any) -> Layers:

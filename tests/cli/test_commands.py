@@ -3,9 +3,9 @@
 import pytest
 
 from pycudnnrnn import __version__
-from pycudnnrnn.cli.commands import pycudnnrnn
+from pycudnnrnn.cli import command_group
 
-COMMANDS = sorted(pycudnnrnn.commands)
+COMMANDS = sorted(command_group().commands)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -216,7 +216,7 @@ def test_what_tfs_own_cells_cannot_hold_is_named():
     for c, keywords, text in (
         (lstm, {"cell": "basic_lstm_cell"}, "its LSTM has no projection"),
         (lstm, {"cell": "gru_cell"}, "expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got 'gru_cell'"),
-        (random_canonical(RNNSpec("gru", 1, 4, 3), 1), {"cell": "lstm_cell"}, "got 'lstm_cell' for 'gru'"),
+        (random_canonical(RNNSpec("gru", 1, 4, 3), 1), {"cell": "lstm_cell"}, "got 'lstm_cell' for gru"),
         (lstm, {"cell": "lstm_cell", "forget_bias": np.nan}, "forget_bias nan: expecting a finite number"),
     ):
         with pytest.raises(ConvertError) as caught:

@@ -193,9 +193,9 @@ def command(*words):
     """Run `pycudnnrnn`; a status other than 0 is an error with its output."""
     import click.testing
 
-    from pycudnnrnn.cli import commands
+    from pycudnnrnn.cli import command_group
 
-    result = click.testing.CliRunner().invoke(commands.pycudnnrnn, [str(word) for word in words])
+    result = click.testing.CliRunner().invoke(command_group(), [str(word) for word in words])
     assert result.exit_code == 0, f"{words[0]}: {result.exit_code}: {result.output[-300:]} {result.exception!r}"
 
 

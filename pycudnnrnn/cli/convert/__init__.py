@@ -27,7 +27,7 @@ from pycudnnrnn.errors import ConvertError
 
 FRAMEWORKS: Final = [name for name in converters.__all__ if inspect.ismodule(getattr(converters, name))]
 
-OWN: Final = "pycudnnrnn"
+PACKAGE: Final = "pycudnnrnn"
 """What takes the place of a framework's name for files of `Saver` and `checkpoint.save`."""
 
 _MEANT: Final = {"torch": "pytorch", "tf": "tensorflow", "jax": "jax_rnn", "mxnet": "gluon"}
@@ -107,7 +107,7 @@ def convert(
     source_format, framework = framework_of(source, from_, "SRC")
     target_format, target_framework = framework_of(target, to, "DST")
     if not target_framework:
-        raise _says_nothing(target, "--to")
+        raise click.UsageError(f"{target.name!r} may hold the arrays of any framework: pass --to")
     _files.check_target(target, target_format, force=force)
     writer = getattr(converters, target_framework)
     is_model = target_format == ".onnx"
@@ -117,7 +117,7 @@ def convert(
         framework, source_arrays, c = open_source(source, source_format, framework, source_options)
     arrays: dict[str, Any] = writer.from_canonical(c, **({} if is_model else write_with))
     sides = {"SRC": (framework, source_arrays), "DST": (target_framework, arrays)}
-    if framework == OWN:
+    if framework == PACKAGE:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
     image = _files.image(target_format, target_framework, arrays, c, write_with)
@@ -177,21 +177,22 @@ def open_source(
     path: Path, format_of: str, framework: str, options: tuple[str, ...]
 ) -> tuple[str, dict[str, Any], Canonical]:
     """Return SRC's framework, its arrays and its RNN. If the name does not tell the framework, the metadata may."""
-    parts = _files.FILE_FORMATS[format_of].parts
-    if framework:
+    form, named = _files.FILE_FORMATS[format_of], bool(framework)
+    keywords: dict[str, Any] = {}
+    if named:
         to_canonical = getattr(converters, framework).to_canonical
-        keywords = options_of(to_canonical, options, "-s", parts)
-        contents = _files.FILE_FORMATS[format_of].read(path, keywords.pop(parts, None))
-    else:
-        contents = _files.FILE_FORMATS[format_of].read(path, None)
-        framework = contents.framework if contents.models is None else OWN
+        keywords = options_of(to_canonical, options, "-s", form.parts)
+    contents = form.read(path, keywords.pop(form.parts, None))
+    if not named:
+        framework = contents.framework if contents.models is None else PACKAGE
         if contents.models is not None:
             to_canonical = functools.partial(of_saver, contents.models)
         elif framework in FRAMEWORKS:
             to_canonical = getattr(converters, framework).to_canonical
         else:
             torchs = any(name.endswith("weight_ih_l0") for name in contents.arrays)
-            raise _says_nothing(path, "--from (pytorch, by its names)" if torchs else "--from")
+            names = " (pytorch, by its names)" if torchs else ""
+            raise click.UsageError(f"{path.name!r} does not record the framework of its arrays: pass --from{names}")
         keywords = options_of(to_canonical, options, "-s")
     return framework, contents.arrays, _converted(to_canonical, contents.arrays, contents.keywords | keywords)
 
@@ -207,11 +208,6 @@ def _converted(to_canonical: Callable[..., Canonical], arrays: dict[str, Any], k
         text = ", ".join(f"-s {key}={value}" for key, value in choice.items())
         warnings.warn(f"read with {text}: the only RNN that was found", stacklevel=1)
         return to_canonical(arrays, **keywords, **choice)
-
-
-def _says_nothing(path: Path, flag: str) -> click.UsageError:
-    says = "does not record the framework of its arrays" if flag != "--to" else "may hold the arrays of any framework"
-    return click.UsageError(f"{path.name!r} {says}: pass {flag}")
 
 
 def options_of(function: Any, options: tuple[str, ...], flag: str, names: str = "") -> dict[str, Any]:
@@ -258,12 +254,12 @@ def of_saver(models: dict[str, Model | None], arrays: dict[str, Any], *, prefix:
     rnns = {key: model for key, model in models.items() if model is not None}
     if not rnns:
         names = some(sorted(models), repr) or "nothing"
-        raise ConvertError(OWN, "arrays", f"there is no RNN in this file, only {names}")
+        raise ConvertError(PACKAGE, "arrays", f"there is no RNN in this file, only {names}")
     chosen = [key for key in rnns if prefix in {key, f"{key}/"} or (not prefix and len(rnns) == 1)]
     if not chosen:
         why = f"none is called {prefix!r}" if prefix else "one is converted at a time"
         which = f"the models of this file are {some(sorted(rnns), repr)}"
-        raise ConvertError(OWN, "prefix", f"{which}: {why}, so give -s prefix=, with one of these names")
+        raise ConvertError(PACKAGE, "prefix", f"{which}: {why}, so give -s prefix=, with one of these names")
     if others := some(sorted(models.keys() - {chosen[0]}), repr):
         warn(f"left out, since one model is converted at a time: {others}")
     model = rnns[chosen[0]]

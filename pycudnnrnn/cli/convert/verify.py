@@ -39,8 +39,8 @@ class Verdict(NamedTuple):
     not_run: str | None = None
 
     def __str__(self) -> str:
-        found = f"not run, {self.not_run}" if self.error is None else f"worst error {self.error:.1e}"
-        return f"{self.name}: {found}"
+        result = f"not run, {self.not_run}" if self.error is None else f"worst error {self.error:.1e}"
+        return f"{self.name}: {result}"
 
 
 def verify(c: Canonical, sides: dict[str, tuple[str, dict[str, Any]]]) -> list[Verdict]:

@@ -46,32 +46,30 @@ class Layer:
 
     - `path`: its name after the names of the models around it, without the outermost model, whose path is "".
     - `kind`: its class, or "" if that is not Keras's own.
-    - `own`: its configuration. For a Bidirectional or TimeDistributed layer, that of the layer which it runs.
-    - `made`: the class, the size and the settings of a recurrent layer, in one direction; None for any other layer.
+    - `config`: its configuration. For a Bidirectional or TimeDistributed layer, that of the layer which it runs.
+    - `arguments`: class, size and settings of a recurrent layer, in one direction; None for any other layer.
     """
 
     path: str
     entry: dict[str, Any]
     layers: list[Layer]
     kind: str
-    own: Settings
-    made: Settings | None
+    config: Settings
+    arguments: Settings | None
 
-    def made_with(self) -> Settings:
-        """Return `made`, checked and marked if it is a Bidirectional layer.
+    def checked_arguments(self) -> Settings:
+        """Return `arguments`, checked and marked if it is a Bidirectional layer.
 
         Raises:
             ConvertError: a Bidirectional layer whose backward layer differs from the reversed forward layer.
         """
-        forward = self.made or {}
+        forward = self.arguments or {}
         if self.kind != "Bidirectional":
             return forward
-        both = self.entry["config"]
-        if both.get("backward_layer") is not None:
-            wanted = forward | {"go_backwards": not forward.get("go_backwards", False)}
-            backward = _made_with(both["backward_layer"])
-            if backward != wanted:
-                why = f"expecting {shorten(wanted, 200)} as for its forward layer, got {shorten(backward, 200)}"
+        if (other := self.entry["config"].get("backward_layer")) is not None:
+            expected = forward | {"go_backwards": not forward.get("go_backwards", False)}
+            if (backward := _arguments(other)) != expected:
+                why = f"expecting {shorten(expected, 200)} as for its forward layer, got {shorten(backward, 200)}"
                 raise ConvertError("keras", f"backward layer of {shorten(self.path)}", why)
         return forward | {"Bidirectional": True}
 
@@ -140,17 +138,16 @@ def model_of(config: Any) -> Layer:
         if path in seen:
             raise ConvertError("keras", shorten(path), "is the name of two layers in this configuration")
         seen.add(path)
-        kind, config = _kind(entry), entry.get("config")
-        own = config if isinstance(config, dict) else {}
-        inner = own.get("layers") if isinstance(config, dict) else config  # a list in Keras before 2.2.3
+        kind, inner = _kind(entry), entry.get("config")
+        inner = inner.get("layers") if isinstance(inner, dict) else inner  # a list in Keras before 2.2.3
         layers = []
         for each in inner if isinstance(inner, list) else []:
             if isinstance(each, dict) and isinstance(each.get("config"), (dict, list)):
                 named = each["config"] if isinstance(each["config"], dict) else each
                 name = f"{above}{named.get('name')}"
                 layers.append(layer_of(each, name, f"{name}/"))
-        one = own.get("layer") if kind in _WRAPPERS else entry
-        return Layer(path, entry, layers, kind, _own(one), _made_with(one))
+        layer = _config(entry).get("layer") if kind in _WRAPPERS else entry
+        return Layer(path, entry, layers, kind, _config(layer), _arguments(layer))
 
     return layer_of(config if isinstance(config, dict) else {}, "", "")
 
@@ -187,26 +184,26 @@ def _has_value(key: str, value: Any) -> bool:
 
 def _kind(entry: Any) -> str:
     kind, module = (entry.get("class_name"), entry.get("module", "keras")) if isinstance(entry, dict) else ("", "")
-    own = isinstance(module, str) and module.partition(".")[0] in {"keras", "tf_keras"}
-    return kind if own and isinstance(kind, str) else ""
+    is_keras = isinstance(module, str) and module.partition(".")[0] in {"keras", "tf_keras"}
+    return kind if is_keras and isinstance(kind, str) else ""
 
 
-def _own(entry: Any) -> Settings:
-    own = entry.get("config") if isinstance(entry, dict) else None
-    return own if isinstance(own, dict) else {}
+def _config(entry: Any) -> Settings:
+    config = entry.get("config") if isinstance(entry, dict) else None
+    return config if isinstance(config, dict) else {}
 
 
-def _made_with(entry: Any) -> Settings | None:
-    """Return the settings of a recurrent layer, or of a layer over a cell; None for any other."""
-    kind, own = _kind(entry), _own(entry)
-    if kind == "RNN" and _kind(own.get("cell")) == "StackedRNNCells":
-        stacked = _own(own["cell"]).get("cells")
-        cells = [_made_with(entry | {"config": own | {"cell": cell}}) for cell in inside(stacked)]
-        names = [_own(cell).get("name") for cell in inside(stacked)]
+def _arguments(entry: Any) -> Settings | None:
+    """Return the arguments of a recurrent layer, or of a layer over a cell; None for any other."""
+    kind, config = _kind(entry), _config(entry)
+    if kind == "RNN" and _kind(config.get("cell")) == "StackedRNNCells":
+        stacked = inside(_config(config["cell"]).get("cells"))
+        cells = [_arguments(entry | {"config": config | {"cell": cell}}) for cell in stacked]
+        names = [_config(cell).get("name") for cell in stacked]
         return cells[0] | {"cells": names} if cells and cells[0] and all(cell == cells[0] for cell in cells) else None
-    if kind == "RNN" and _kind(own.get("cell")).endswith("Cell"):
-        kind, own = _kind(own["cell"]).removesuffix("Cell"), own | _own(own["cell"])
+    if kind == "RNN" and _kind(config.get("cell")).endswith("Cell"):
+        kind, config = _kind(config["cell"]).removesuffix("Cell"), config | _config(config["cell"])
     if kind not in _RECURRENT:
         return None
     before = {"reset_after": False} if kind == "GRU" else {}  # the only kind before the choice existed
-    return {"class_name": kind} | before | {key: own[key] for key in (*SETTINGS, *_SIZES) if key in own}
+    return {"class_name": kind} | before | {key: config[key] for key in (*SETTINGS, *_SIZES) if key in config}

@@ -91,13 +91,10 @@ def _read_zip(path: str | os.PathLike[str], source: Source) -> FileArrays:
             raise ConvertError("keras", str(path), f"cannot be read as a .keras file: {why}")
         config, weights = archive.read(_CONFIG), io.BytesIO(archive.read(_WEIGHTS))
     model = parsed(path, config)
-    names = _own_names(model_of(model))
+    names = _layer_names(model_of(model))
     with _h5py().File(weights, "r") as file:
         arrays = _arrays_in(file, source.size)
-    renamed = {_renamed(key, names): array for key, array in arrays.items()}
-    if len(renamed) < len(arrays):
-        raise ConvertError("keras", str(path), "two of its layers have one name")
-    return FileArrays(renamed, model)
+    return FileArrays({_renamed(key, names): array for key, array in arrays.items()}, model)
 
 
 def write_h5(path: str | os.PathLike[str], arrays: dict[str, Array]) -> None:
@@ -136,8 +133,8 @@ def check_name(path: str | os.PathLike[str]) -> None:
     """
     name = Path(path).name
     if not name.endswith(".weights.h5"):
-        wanted = "a name that ends in '.weights.h5': Keras loads no weights from others"
-        raise ArgumentError("path", wanted, shorten(name))
+        expected = "a name that ends in '.weights.h5': Keras loads no weights from others"
+        raise ArgumentError("path", expected, shorten(name))
 
 
 def h5_image(arrays: dict[str, Array]) -> bytes:
@@ -220,7 +217,7 @@ def _arrays_in(file: Any, nbytes: int) -> dict[str, Array]:
     return arrays
 
 
-def _own_names(model: Layer, path: str = "") -> dict[str, str]:
+def _layer_names(model: Layer, path: str = "") -> dict[str, str]:
     """Return the path of names of each layer, by its group in the weights: its class and its number.
 
     Source: keras.saving (3.15), `_save_container_state`.
@@ -231,7 +228,7 @@ def _own_names(model: Layer, path: str = "") -> dict[str, str]:
         word = _WORDS.sub("_", str(layer.entry.get("class_name"))).lower()
         group = f"{path}layers/{word}" + (f"_{counts[word]}" if counts[word] else "")
         counts[word] += 1
-        groups |= {group: layer.path} | _own_names(layer, f"{group}/")
+        groups |= {group: layer.path} | _layer_names(layer, f"{group}/")
     return groups
 
 

@@ -27,7 +27,7 @@ from pycudnnrnn.convert.stacks import (
 from pycudnnrnn.errors import ConvertError
 
 _KEY: Final = re.compile(
-    r"(?:(?P<path>.*)/)?(?P<own>kernel|recurrent_kernel|bias)(?::0)?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?"
+    r"(?:(?P<path>.*)/)?(?P<variable>kernel|recurrent_kernel|bias)(?::0)?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?"
     r"|(?P<cell>(?:.*/)?[^/]*cell(?:_[0-9]+)?)/vars/(?P<number>[0-2])"
 )
 
@@ -53,8 +53,7 @@ def split_name(key: str) -> tuple[str, str] | None:
     match = _KEY.fullmatch(key)
     if not match:
         return None
-    own = match["own"] or VARIABLES[int(match["number"])]
-    return match["path"] or match["cell"] or "", own
+    return match["path"] or match["cell"] or "", match["variable"] or VARIABLES[int(match["number"])]
 
 
 def used_layers(named: Named, config: Any, layers: Any) -> tuple[Layers, Settings]:
@@ -130,7 +129,7 @@ class _File:
     def __init__(self, cells: list[Cell], config: Any) -> None:
         self.model = model_of(config)
         self.layers = {layer.path: layer for layer in self.model.walk()}
-        self.recurrent = {path: layer for path, layer in self.layers.items() if layer.made is not None}
+        self.recurrent = {path: layer for path, layer in self.layers.items() if layer.arguments is not None}
         self.names = short_names(self.recurrent)
         self.cells: dict[str, list[Cell]] = {}
         self._unknown: list[str] = []
@@ -181,12 +180,14 @@ class _File:
                 warn(f"{path!r} has merge_mode {layer.merge_mode!r}: the op returns its directions side by side")
             around = [each for name, each in self.layers.items() if name and f"{path}/".startswith(f"{name}/")]
             is_called_again = any(len(each.calls) > 1 for each in around)  # the layer, or a model that it is in
-            if layer.own.get("stateful") or is_called_again or layer.has_states:
+            if layer.config.get("stateful") or is_called_again or layer.has_states:
                 what = "is stateful, called more than once, or called with initial states"
                 warn(f"{path!r} {what}: only its weights are read, and each call of the op takes states", Assumption)
             if layer.kind == "TimeDistributed":
                 warn(f"{path!r} is TimeDistributed: to the op, each of its outer steps is a sequence of its own")
-        masks = [p for p, layer in self.layers.items() if layer.kind == "Masking" or layer.own.get("mask_zero") is True]
+        masks = [
+            p for p, layer in self.layers.items() if layer.kind == "Masking" or layer.config.get("mask_zero") is True
+        ]
         if masks:
             text = "pass sequence_lengths to the op, which skips no step otherwise"
             onnx = "a model of ONNX takes them with sequence_lens=True"
@@ -194,18 +195,18 @@ class _File:
 
     def settings(self, paths: list[str]) -> Settings:
         """Return the settings that all of these layers have."""
-        made = [self.recurrent[path].made_with() for path in paths]
-        for path, own in zip(paths, made, strict=True):
-            if own != made[0]:
-                key = next(key for key in own | made[0] if own.get(key) != made[0].get(key))
-                values = f"{key}: {shorten(made[0].get(key))} and {shorten(own.get(key))}".removeprefix("class_name: ")
+        first, *others = (self.recurrent[path].checked_arguments() for path in paths)
+        for path, other in zip(paths[1:], others, strict=True):
+            if other != first:
+                key = next(key for key in other | first if other.get(key) != first.get(key))
+                values = f"{key}: {shorten(first.get(key))} and {shorten(other.get(key))}".removeprefix("class_name: ")
                 names = some([self.names[each] for each in paths], lambda name: shorten(name)[1:-1])
                 _refuse(path, f"these layers differ in more than their weights: {names} ({values})")
-        return {key: made[0][key] for key in SETTINGS if key in made[0]}
+        return {key: first[key] for key in SETTINGS if key in first}
 
     def rows_of(self, path: str) -> Layers:
         """Return the cells of a layer, which is several layers if it has StackedRNNCells."""
-        names = (self.recurrent[path].made or {}).get("cells", [None])
+        names = (self.recurrent[path].arguments or {}).get("cells", [None])
         cells = sorted(self.cells[path], key=lambda cell: (_is_backward(cell), _number(cell.scope, names)))
         is_both = self.recurrent[path].kind == "Bidirectional"
         sides = [False, True] if is_both else [_is_backward(cells[0])] * len(names)

@@ -225,7 +225,7 @@ def _form(mode: RNNMode, *, biases: bool) -> Form:
     """Return the arrays of one direction."""
     kinds: tuple[tuple[str, tuple[RowKind, ...]], ...] = (("W", ("W",)), ("R", ("R",)), ("B", ("bW", "bR")))
     gates = order_of("onnx", mode)
-    return tuple(Tensor(n, tuple((k, g) for k in own for g in gates)) for n, own in kinds if biases or n != "B")
+    return tuple(Tensor(n, tuple((k, g) for k in rows for g in gates)) for n, rows in kinds if biases or n != "B")
 
 
 def _check_direction(direction: Any, num_dirs: int) -> None:
@@ -238,9 +238,9 @@ def _check_direction(direction: Any, num_dirs: int) -> None:
 
 def _check_activations(mode: RNNMode, num_dirs: int, activations: Any, alpha: Any, beta: Any) -> None:
     usual = {RNNMode.LSTM: ["sigmoid", "tanh", "tanh"], RNNMode.GRU: ["sigmoid", "tanh"]}
-    wanted = usual.get(mode, [mode.removeprefix("rnn_")]) * num_dirs
-    if activations is not None and _lower(activations) != wanted:
-        raise ConvertError("onnx", "activations", f"cuDNN has only {wanted}, not {shorten(activations)}")
+    expected = usual.get(mode, [mode.removeprefix("rnn_")]) * num_dirs
+    if activations is not None and _lower(activations) != expected:
+        raise ConvertError("onnx", "activations", f"cuDNN has only {expected}, not {shorten(activations)}")
     for name, value in {"activation_alpha": alpha, "activation_beta": beta}.items():
         if value is not None and value not in ([], ()):
             raise ConvertError("onnx", name, "cuDNN's activations take no parameter")

@@ -127,7 +127,7 @@ def model_of(
     node = helper.make_node
     dtype = helper.np_dtype_to_tensor_dtype(np.dtype(spec.dtype))
     all_states = ["h", "c"] if spec.has_cell_state else ["h"]
-    given = all_states if states else []
+    initial = all_states if states else []
     L, D, U = spec.num_layers, spec.num_dirs, spec.num_units
     attributes: dict[str, Any] = {"hidden_size": U, "direction": "bidirectional" if D == 2 else "forward"}
     if spec.mode is RNNMode.GRU:
@@ -136,13 +136,13 @@ def model_of(
         attributes["activations"] = ["Relu"] * D
     path = {k: f"{k}/" if L > 1 else "" for k in range(L)}
     held = arrays | {"joined": np.array([0, 0, D * U]), "per_layer": np.array([D] * L), "1": np.array([1])}
-    held |= {f"initial_{s}": np.zeros((L * D, 1, U), spec.dtype) for s in given}  # for any batch
+    held |= {f"initial_{s}": np.zeros((L * D, 1, U), spec.dtype) for s in initial}  # for any batch
     below, last = ("input/time_first", "output/time_first") if batch_first else ("input", "output")
     nodes = [node("Transpose", ["input"], [below], perm=[1, 0, 2])] if batch_first else []
     if states or sequence_lens:
         nodes.append(node("Shape", [below], ["batch"], start=1, end=2))
         nodes.append(node("Concat", ["1", "batch", "1"], ["wide"], axis=0))
-    for s in given:
+    for s in initial:
         nodes.append(node("Expand", [f"initial_{s}", "wide"], [f"all/initial_{s}"]))
         nodes.append(node("Split", [f"all/initial_{s}", "per_layer"], [f"{k}/initial_{s}" for k in range(L)], axis=0))
     if sequence_lens:
@@ -159,7 +159,7 @@ def model_of(
     for k in range(L):
         bias = f"{path[k]}B" if f"{path[k]}B" in arrays else ""
         inputs = [below, f"{path[k]}W", f"{path[k]}R", bias, "lengths" if sequence_lens else ""]
-        inputs += [f"{k}/initial_{s}" for s in given]
+        inputs += [f"{k}/initial_{s}" for s in initial]
         outputs = [f"{k}/Y", *(f"{k}/Y_{s}" for s in all_states)]
         nodes.append(node(_OPERATORS[spec.mode], inputs, outputs, name=_NODE.format(k), **attributes))
         nodes.append(node("Transpose", [f"{k}/Y"], [f"{k}/Y_side_by_side"], perm=[0, 2, 1, 3]))
@@ -178,7 +178,7 @@ def model_of(
 
     axes = ("B", "T") if batch_first else ("T", "B")
     graph_inputs = [value("input", *axes, spec.input_size)]
-    graph_inputs += [value(f"initial_{s}", L * D, "B_or_1", U) for s in given]
+    graph_inputs += [value(f"initial_{s}", L * D, "B_or_1", U) for s in initial]
     if sequence_lens:
         graph_inputs.append(value("sequence_lens", "B_or_1", kind=onnx.TensorProto.INT32))
     graph_outputs = [value("output", *axes, D * U), *(value(f"output_{s}", L * D, "B", U) for s in all_states)]
