@@ -64,7 +64,10 @@ class FileFormat(NamedTuple):
     """Reads a file; of an ONNX model the nodes that are named, or all."""
 
     image: Callable[[dict[str, Any], str, Any, dict[str, Any]], bytes] | None = None
-    """Returns the bytes of a file of arrays, their framework, their `Canonical` and options; None: only read."""
+    """Returns the bytes of a file of arrays, their framework, their `Canonical` and the options of a .onnx file.
+
+    None: the format is only read, or is that of TensorFlow's checkpoints.
+    """
 
     parts: str = ""
     """The key of -s that selects a part of the file, if it is not a keyword of the converter."""
@@ -124,20 +127,6 @@ def rnns_in(arrays: Any, framework: str) -> list[tuple[str, str, int]]:
             doubt = "" if stack.certain else ", a cell by its shapes alone"
             rnns.append((options, text + doubt, stack.num_arrays))
     return rnns
-
-
-def image(
-    format_of: str, framework: str, arrays: dict[str, Any], model: Any, options: dict[str, Any] | None = None
-) -> bytes | None:
-    """Return the bytes of a file, or None for a TensorFlow checkpoint.
-
-    `model` is the `Canonical` from which a .onnx file is made, with `options`.
-
-    Raises:
-        PycudnnrnnError: the format cannot hold this framework's arrays, or needs a package that is not installed.
-    """
-    writer = FILE_FORMATS[format_of].image
-    return writer and writer(arrays, framework, model, options or {})
 
 
 def write(path: Path, image: bytes | None, arrays: dict[str, Any]) -> None:

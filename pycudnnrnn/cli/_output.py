@@ -19,9 +19,6 @@ from pycudnnrnn.cli import printable, printable_lines
 WIDTH: Final = 4096
 """Columns of the console: the terminal wraps its lines, so that nothing of a table is cut off."""
 
-ROWS_MAX: Final = 1000
-"""Most rows of a table that are printed, because the layout takes half a second. JSON has all of them."""
-
 
 class SafeConsole(Console):
     """A console that escapes all control sequences except its own colours."""
@@ -46,18 +43,13 @@ def echo_json(value: Any) -> None:
 
 
 def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]]) -> None:
-    """Print a table. Its cells are plain text, without markup.
-
-    Of a long table the first rows are printed, and the number of the others.
-    """
+    """Print a table. Its cells are plain text, without markup."""
     table = Table(header_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
         table.add_column(column, no_wrap=True)
-    for row in rows[:ROWS_MAX]:
+    for row in rows:
         table.add_row(*map(_cell, row))
     out.print(table)
-    if len(rows) > ROWS_MAX:
-        out.say(f"and {len(rows) - ROWS_MAX:,} more rows: --json prints all of them")
 
 
 def _cell(value: Any) -> Text:

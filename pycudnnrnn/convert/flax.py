@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, stack
+from pycudnnrnn._forms import Array, Form, RowKind, stack
 from pycudnnrnn.convert.exchange import Canonical, read_cells, split, with_activation
 from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.named import Named, flag, mode_of, plain_mode
@@ -115,7 +115,13 @@ def from_canonical(
     spec = c.spec
     usual = [f"layers{'_' if api == 'linen' else '/'}{k}/" for k in range(spec.num_layers)]
     names = named_layers("flax", layers, usual if spec.num_layers > 1 else [""])
-    form = _written_form(spec.mode, pseudo_layers, api, optimized)
+    if spec.mode is RNNMode.RNN_RELU:
+        raise ConvertError("flax", "mode 'rnn_relu'", "SimpleCell's activation is a function beside the params: tanh")
+    stacked = api == "nnx" and (spec.mode is not RNNMode.LSTM or optimized)
+    if stacked and spec.mode is RNNMode.GRU and any(layer.part("bR", GRUGate.NEW).any() for layer in pseudo_layers):
+        why = "nnx GRUCell has no place for it: it stands inside r * (...), so it cannot join the input bias"
+        raise ConvertError("flax", "the recurrent bias of the new gate", why)
+    form = _form(spec.mode, stacked=stacked)
     arrays: dict[str, Array] = {}
     for p, layer in enumerate(pseudo_layers):
         k, direction = divmod(p, spec.num_dirs)
@@ -156,13 +162,3 @@ def _mode_of(named: Named, first: Cell, activation: str, *, stacked: bool) -> RN
         named.refuse(first.keys["if/kernel"], "looks like MGUCell, which has no counterpart in cuDNN")
     tells = {"hg/kernel": RNNMode.LSTM, "ii/kernel": RNNMode.LSTM, "hz/kernel": RNNMode.GRU, "ir/kernel": RNNMode.GRU}
     return next((tells[leaf] for leaf in tells if leaf in first.keys), plain_mode("flax", activation))
-
-
-def _written_form(mode: RNNMode, layers: Sequence[PseudoLayer], api: str, optimized: bool) -> Form:
-    if mode is RNNMode.RNN_RELU:
-        raise ConvertError("flax", "mode 'rnn_relu'", "SimpleCell's activation is a function beside the params: tanh")
-    stacked = api == "nnx" and (mode is not RNNMode.LSTM or optimized)
-    if stacked and mode is RNNMode.GRU and any(layer.part("bR", GRUGate.NEW).any() for layer in layers):
-        why = "nnx GRUCell has no place for it: it stands inside r * (...), so it cannot join the input bias"
-        raise ConvertError("flax", "the recurrent bias of the new gate", why)
-    return _form(mode, stacked=stacked)

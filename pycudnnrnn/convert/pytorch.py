@@ -11,7 +11,7 @@ from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert import gates
 from pycudnnrnn.convert.exchange import Canonical, with_activation
 from pycudnnrnn.convert.named import Named, plain_mode, under
-from pycudnnrnn.convert.stacks import STACKS, Cell, Layers, Stack, bare, choose_under, grouped, stacks_of
+from pycudnnrnn.convert.stacks import STACKS, Cell, Stack, bare, choose_under, grouped, stacks_of
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import RNNMode
 
@@ -93,8 +93,22 @@ def to_canonical(
     """
     if nonlinearity is not None:
         plain_mode("pytorch", nonlinearity, "nonlinearity")
-    named, cells = _chosen_cells(arrays, prefix, layers)
-    c = gates.read(named, _KINDS, cells, nonlinearity or "tanh")
+    named = _entered(arrays)
+    cells = _cells_in(named)
+    derived = [match for key in named if (match := _DERIVED.fullmatch(key))]
+    if not cells and derived:
+        named.refuse(derived[0][0], _PLAIN[str(derived[0].lastgroup)])
+    rows = choose_under(named, cells, prefix, _JOINT, layers)
+    if layers is None and len(rows) > 1 and rows[0][0].alone is not None:
+        warn(f"read as one stack, in the order of their numbers: {', '.join(c.scope for [c] in rows)}", Assumption)
+    keys = {key for row in rows for cell in row for key in cell.keys.values()}
+    modules = {match["scope"] for key in keys if (match := _KEY.fullmatch(key))}
+    for match in derived:
+        if not modules.isdisjoint({match["scope"], f"{match['scope']}module."}):
+            named.refuse(match[0], _PLAIN[str(match.lastgroup)])
+    if others := named.leave_out(lambda key: key not in keys and _KEY.fullmatch(key) is not None):
+        warn(f"left out, since they are of other cells: {others}")
+    c = gates.read(named, _KINDS, rows, nonlinearity or "tanh")
     if nonlinearity == "relu" and c.spec.mode in (RNNMode.LSTM, RNNMode.GRU):
         raise ConvertError(
             "pytorch", "nonlinearity", f"'relu' belongs to the plain cell, and this is {str(c.spec.mode)!r}"
@@ -148,30 +162,6 @@ def name_of(kind: str, layer: int, direction: int) -> str:
 def _stacks(arrays: Any) -> list[Stack]:
     """Return the RNNs of a state dict, for a list to choose from."""
     return stacks_of(_cells_in(_entered(arrays)))
-
-
-def _chosen_cells(arrays: Any, prefix: str, layers: Any) -> tuple[Named, Layers]:
-    """Return the cells that the caller means, and the keys of their module.
-
-    Raises:
-        ConvertError: there are no such cells, they are not one stack, or the module computes their weights from others.
-    """
-    named = _entered(arrays)
-    cells = _cells_in(named)
-    derived = [match for key in named if (match := _DERIVED.fullmatch(key))]
-    if not cells and derived:
-        named.refuse(derived[0][0], _PLAIN[str(derived[0].lastgroup)])
-    chosen = choose_under(named, cells, prefix, _JOINT, layers)
-    if layers is None and len(chosen) > 1 and chosen[0][0].alone is not None:
-        warn(f"read as one stack, in the order of their numbers: {', '.join(c.scope for [c] in chosen)}", Assumption)
-    keys = {key for row in chosen for cell in row for key in cell.keys.values()}
-    modules = {match["scope"] for key in keys if (match := _KEY.fullmatch(key))}
-    for match in derived:
-        if not modules.isdisjoint({match["scope"], f"{match['scope']}module."}):
-            named.refuse(match[0], _PLAIN[str(match.lastgroup)])
-    if others := named.leave_out(lambda key: key not in keys and _KEY.fullmatch(key) is not None):
-        warn(f"left out, since they are of other cells: {others}")
-    return named, chosen
 
 
 def _entered(arrays: Any) -> Named:

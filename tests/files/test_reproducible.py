@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pycudnnrnn import RNNSpec, convert, ops, plot
-from pycudnnrnn.cli._files import FILE_FORMATS, image
+from pycudnnrnn.cli._files import FILE_FORMATS
 from tests.helpers.oracles import need, random_canonical
 
 need("torch", "onnx", "h5py", "matplotlib")
@@ -20,7 +20,7 @@ def test_the_same_weights_written_at_another_time_are_the_same_bytes(tmp_path):
         for suffix, form in FILE_FORMATS.items():
             if form.image is not None:
                 framework = form.framework or "flax"
-                images[suffix] = image(suffix, framework, getattr(convert, framework).from_canonical(c), c)
+                images[suffix] = form.image(getattr(convert, framework).from_canonical(c), framework, c, {})
         for suffix in plot.SUFFIXES:
             plot.draw_layout(ops.from_spec(c.spec).layout(), tmp_path / f"picture{suffix}")
             images[suffix] = (tmp_path / f"picture{suffix}").read_bytes()

@@ -24,7 +24,7 @@ def _convert(suffix, framework):
     def write(path, version):
         c = random_canonical(RNNSpec("gru", 1, 16, 5), version)
         arrays = getattr(convert, framework).from_canonical(c)
-        _files.write(path, _files.image(suffix, framework, arrays, c), arrays)
+        _files.write(path, _files.FILE_FORMATS[suffix].image(arrays, framework, c, {}), arrays)
 
     return write
 

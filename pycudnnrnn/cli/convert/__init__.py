@@ -120,7 +120,8 @@ def convert(
     if framework == PACKAGE:
         del sides["SRC"]  # it is the op, which both sides are compared with
     verdicts = run_both(c, sides) if verify else []
-    image = _files.image(target_format, target_framework, arrays, c, write_with)
+    make_image = _files.FILE_FORMATS[target_format].image
+    image = make_image and make_image(arrays, target_framework, c, write_with)
     out = console()
     if not as_json:
         out.say(f"{source}: {c.spec!r}")

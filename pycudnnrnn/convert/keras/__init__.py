@@ -236,21 +236,19 @@ def _from_cudnn(variables: dict[str, Array], units: int) -> dict[str, Array]:
     A gate's block in a CuDNN layer is the memory of cuDNN's matrix [U, rows], reshaped to [rows, U]. In the other
     layers it is the transpose.
     """
-    variables = dict(variables)
-    for name in ("kernel", "recurrent_kernel"):
-        rows = len(variables[name])
-        blocks = np.split(variables[name], variables[name].shape[1] // units, axis=1)
-        variables[name] = np.concatenate([block.reshape(units, rows).T for block in blocks], axis=1)
-    return variables
+    return {
+        name: np.hstack([block.reshape(units, -1).T for block in np.split(a, a.shape[1] // units, axis=1)])
+        if "kernel" in name else a
+        for name, a in variables.items()
+    }  # fmt: skip
 
 
 def _written(mode: RNNMode, layer: PseudoLayer, *, cudnn: bool) -> dict[str, Array]:
-    G, (U, inputs) = len(layer.W), layer.W[0].shape
     arrays = {t.name: t.of(layer) for t in _form(mode, biases=cudnn or bool(layer.biases), cudnn=cudnn)}
-    if cudnn:  # each block the memory of cuDNN's matrix: what `_from_cudnn` undoes
-        for name, rows in (("kernel", inputs), ("recurrent_kernel", U)):
-            blocks = np.split(arrays[name], G, axis=1)
-            arrays[name] = np.hstack([np.ascontiguousarray(block.T).reshape(rows, U) for block in blocks])
+    if cudnn:  # what `_from_cudnn` undoes
+        for name, matrices in (("kernel", layer.W), ("recurrent_kernel", layer.R)):
+            blocks = [matrices[gate].reshape(-1, len(matrices[gate])) for gate in order_of("keras", mode)]
+            arrays[name] = np.hstack(blocks)
     elif "bias" in arrays and mode is RNNMode.GRU:
         arrays["bias"] = arrays["bias"].reshape(2, -1)
     return arrays
