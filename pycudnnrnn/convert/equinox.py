@@ -31,7 +31,7 @@ def to_canonical(arrays: Any, *, layers: Sequence[str] | None = None, bidirectio
         arrays: the arrays `weight_ih`, `weight_hh`, `bias` and `bias_n` of each cell. Several cells have paths: nested
             dicts, or strings joined by slashes or as `jax.tree_util.keystr` writes them (".cells[0].bias").
         layers: names of the layers to read, in order; the others are left out. None: all of them, in the order of the
-            numbers in their names. Default: None.
+            numbers in their names, with a warning if these do not contain "layer". Default: None.
         bidirectional: True reads two cells per layer, forward first, if the names do not contain the direction.
             None: the names decide. Default: None.
 

@@ -39,7 +39,7 @@ def to_canonical(
     Args:
         arrays: linen's `variables["params"]`, or nnx's `nnx.state(model, nnx.Param)`.
         layers: names of the layers to read, in order; the others are left out. None: all of them, in the order of the
-            numbers in their names. Default: None.
+            numbers in their names, with a warning if these do not contain "layer". Default: None.
         bidirectional: True reads two cells per layer, forward first, if the names do not contain the direction,
             as in a compact module. None: the names decide. Default: None.
         activation: the activation of SimpleCell, "tanh" or "relu", which the params do not contain. None: "tanh",

@@ -67,7 +67,8 @@ def to_canonical(
         prefix: the module or the list of cells to read, such as "encoder.lstm"; other keys belong to other parts of the
             model. A "." is added after a letter or a digit. Default: "" (the state dict of the module itself).
         layers: the scope of each layer from the bottom, or a pair (forward, backward) of scopes, such as ["cell1",
-            "cell2"]. Other keys are left out. None: the names decide. Default: None.
+            "cell2"]. The beginning of a scope or a part of it will do. Other keys are left out. None: the names decide.
+            Default: None.
         nonlinearity: the activation of `nn.RNN`, "tanh" or "relu", which a state dict does not contain. None: "tanh",
             with a warning. Default: None.
 

@@ -57,8 +57,8 @@ def to_canonical(
         arrays: the variables by name, as `checkpoint.read_tensorflow` returns them.
         prefix: the scope of the RNN, such as "cudnn_lstm", or of one cell, with or without its slash. If a scope has an
             RNN in one direction and one in both, add "rnn" or "bidirectional_rnn". Default: "".
-        layers: the scope of each layer's cell from the bottom, or a pair (forward, backward) of scopes. Other variables
-            are left out. None: the names decide. Default: None.
+        layers: the scope of each layer's cell from the bottom, or a pair (forward, backward) of scopes. The beginning
+            of a scope or a part of it will do. Other variables are left out. None: the names decide. Default: None.
         activation: "tanh" or "relu". It is required for `BasicRNNCell`, since CudnnRNNTanh and CudnnRNNRelu write the
             same names. Default: None.
         forget_bias: the number that TF's own LSTMs add to the forget gate at run time. It is added to that gate's bias.
