@@ -74,7 +74,7 @@ def inspect(file: Path, as_json: bool) -> None:
 
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
     """Show the RNNs of a file that is no checkpoint, or of the index of one. Return False for any other file."""
-    suffix = suffix_of(file)
+    suffix, framework = suffix_of(file), ""
     contents: Any = {}
     if is_tensorflow(file):
         framework, kind, contents = "tensorflow", "tensorflow, the index alone", _stand_ins(specs_without_data(file))
@@ -84,7 +84,7 @@ def _inspect_other(file: Path, *, as_json: bool) -> bool:
     elif suffix in FILE_FORMATS and suffix != ".safetensors":
         framework, contents = FILE_FORMATS[suffix].framework, FILE_FORMATS[suffix].read(file, None).arrays
         kind = framework or "no framework recorded"
-    count = len(contents.graph.node) if suffix == ".onnx" else _count_arrays(contents)
+    count = len(contents.graph.node) if framework == "onnx" else _count_arrays(contents)
     if not count:
         return False
     rnns = rnns_in(contents, framework)
