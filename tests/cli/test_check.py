@@ -64,9 +64,9 @@ def test_the_report_is_markdown_alone_on_standard_output(run, monkeypatch):
 
 
 def failed(run):
-    code, found = outcomes(run)
+    code, checks = outcomes(run)
     assert code == 1
-    return {name: check["detail"] for name, check in found.items() if check["outcome"] == "failed"}
+    return {name: check["detail"] for name, check in checks.items() if check["outcome"] == "failed"}
 
 
 def test_a_wrong_engine_is_found_by_the_reference(run, only, monkeypatch):
@@ -80,8 +80,8 @@ def test_a_wrong_engine_is_found_by_the_reference(run, only, monkeypatch):
 
     monkeypatch.setattr(NumpyReserve, "backward_weights", wrong)
     with use_engine(ShuffledEngine(0)):
-        found = failed(run)
-    assert "dparams is" in found["NumPy engine", "equals the reference"]
+        checks = failed(run)
+    assert "dparams is" in checks["NumPy engine", "equals the reference"]
 
 
 def test_a_number_that_does_not_come_out_fails_by_its_name(run, only, monkeypatch):
@@ -103,16 +103,16 @@ def test_a_library_that_cannot_be_used_fails_and_one_that_is_not_there_is_not_ru
     monkeypatch.setattr(self_test.libcudnn, "load", loads)
     assert failed(run)["library", "libcudnn loads"] == "EngineError: it is damaged"
     loads.side_effect = NotFoundError("nowhere")
-    code, found = outcomes(run)
-    assert (code, found["library", "libcudnn loads"]["outcome"]) == (0, "not run")
+    code, checks = outcomes(run)
+    assert (code, checks["library", "libcudnn loads"]["outcome"]) == (0, "not run")
 
 
 def test_a_descriptor_that_comes_back_changed_fails(run, only, monkeypatch):
     only("library")
     read = RNNDescriptor.read
     monkeypatch.setattr(RNNDescriptor, "read", lambda self: read(self) | {"numLayers": 7})
-    found = failed(run)
-    assert "came back as" in found["library", "descriptors return their settings"]
+    checks = failed(run)
+    assert "came back as" in checks["library", "descriptors return their settings"]
 
 
 def test_a_function_that_a_library_lacks_fails_by_name(run, only, monkeypatch):

@@ -91,14 +91,14 @@ def test_arrays_that_are_not_the_modules_are_not_called_verified():
 def test_the_report_lists_what_is_written(run, tmp_path):
     c = random_canonical(RNNSpec("gru", 1, 4, 3), 1)
     save_file(convert.equinox.from_canonical(c), tmp_path / "eqx.safetensors")
-    found = json.loads(run("eqx.safetensors", "k.weights.h5", "--from", "equinox", "--json", "--verify")[1])
+    report = json.loads(run("eqx.safetensors", "k.weights.h5", "--from", "equinox", "--json", "--verify")[1])
     arrays = {"kernel": [3, 12], "recurrent_kernel": [4, 12], "bias": [2, 12]}
-    assert found["arrays"] == [{"name": f"gru/gru_cell/{name}", "shape": shape} for name, shape in arrays.items()]
-    assert [(v["name"], v["error"] < 1e-4, v["not_run"]) for v in found["verify"]] == [
+    assert report["arrays"] == [{"name": f"gru/gru_cell/{name}", "shape": shape} for name, shape in arrays.items()]
+    assert [(v["name"], v["error"] < 1e-4, v["not_run"]) for v in report["verify"]] == [
         ("equinox (SRC)", True, None), ("keras (DST)", True, None),
     ]  # fmt: skip
-    assert RNNSpec.from_json(json.dumps(found["spec"])) == c.spec
-    assert (found["from"], found["to"]) == ("equinox", "keras")
+    assert RNNSpec.from_json(json.dumps(report["spec"])) == c.spec
+    assert (report["from"], report["to"]) == ("equinox", "keras")
 
 
 def test_what_cannot_be_run_is_said_and_not_called_verified(run, model, tmp_path, monkeypatch):
@@ -324,8 +324,8 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, text):
     Path("k.weights.h5").touch()
-    found, out, err = run(*arguments)
-    assert found == code
+    status, out, err = run(*arguments)
+    assert status == code
     assert text in " ".join((out + err).split())
     if code == 1:
         assert len(err.splitlines()) == 1

@@ -24,16 +24,16 @@ except SystemExit as end:
     assert not end.code, end.code
 {after}
 """
-    kept = {name: value for name, value in os.environ.items() if name not in {"PYCUDNNRNN_LIBRARY", "CUDNN_PATH"}}
+    environ = {name: value for name, value in os.environ.items() if name not in {"PYCUDNNRNN_LIBRARY", "CUDNN_PATH"}}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=kept | environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environ | environment, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
 
 def test_it_names_the_library_and_how_it_was_found(lib):
-    found = json.loads(report())
-    library = found["library"]
+    information = json.loads(report())
+    library = information["library"]
     assert library["found"] is True
     assert (library["path"], library["version"]) == (lib.path, libcudnn.version_text(lib.version))
     assert library["found_via"].startswith("wheel nvidia-cudnn")
@@ -41,8 +41,8 @@ def test_it_names_the_library_and_how_it_was_found(lib):
     assert [Path(part).name for part in library["sub_libraries"]] == [
         f"libcudnn_{part}.so.9" for part in ("graph", "ops", "adv")
     ]
-    assert found["engines"]["CUDA arrays"]["engine"] == "cudnn"
-    assert "devices" not in found
+    assert information["engines"]["CUDA arrays"]["engine"] == "cudnn"
+    assert "devices" not in information
 
 
 def test_it_maps_libcudnn_and_neither_a_driver_nor_cupy(lib):
@@ -55,8 +55,8 @@ print("####", "libcudnn_adv" in maps, [n for n in ("libcuda.so", "libcudart", "l
 
 
 def test_a_wrong_path_is_the_problem_that_is_reported():
-    found = json.loads(report(PYCUDNNRNN_LIBRARY="/nowhere/libcudnn.so.9"))
-    assert found["library"]["problem"] == "PYCUDNNRNN_LIBRARY names no file: '/nowhere/libcudnn.so.9'"
+    information = json.loads(report(PYCUDNNRNN_LIBRARY="/nowhere/libcudnn.so.9"))
+    assert information["library"]["problem"] == "PYCUDNNRNN_LIBRARY names no file: '/nowhere/libcudnn.so.9'"
 
 
 def test_tf32_is_off_unless_a_spec_asks_for_it(run, monkeypatch):

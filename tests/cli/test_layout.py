@@ -32,18 +32,18 @@ def test_every_spec_can_be_said_and_comes_back_as_json(run, spec):
     code, out, err = run("layout", *options_of(spec), "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
-    found = RNNSpec.from_json(json.dumps(report["spec"]))
-    assert found == spec.replace(dropout=0.0, seed=0, math_type=None, compute_dtype=None)
+    spec_again = RNNSpec.from_json(json.dumps(report["spec"]))
+    assert spec_again == spec.replace(dropout=0.0, seed=0, math_type=None, compute_dtype=None)
     assert json.loads(run("layout", "--spec", spec.to_json(), "--json")[1]) == report | {
         "spec": json.loads(spec.to_json())
     }
     layout = arithmetic_layout(spec)
     assert (report["size"], report["nbytes"]) == (layout.size, layout.size * spec.dtype.itemsize)
-    for found, region in zip(report["regions"], layout.regions, strict=True):
-        assert found["layer"] * spec.num_dirs + found["direction"] == found["pseudo_layer"]
+    for row, region in zip(report["regions"], layout.regions, strict=True):
+        assert row["layer"] * spec.num_dirs + row["direction"] == row["pseudo_layer"]
         names = ("pseudo_layer", "layer", "lin_layer_id", "gate", "kind", "side", "offset")
-        assert [found[name] for name in names] == [getattr(region, name) for name in names]
-        assert tuple(found["shape"]) == region.shape
+        assert [row[name] for name in names] == [getattr(region, name) for name in names]
+        assert tuple(row["shape"]) == region.shape
 
 
 def test_the_algorithm_reaches_the_spec(run):
@@ -78,8 +78,8 @@ def test_the_table_has_a_row_a_region_with_its_offsets(run):
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, tmp_path, arguments, code, text):
-    found, out, err = run("layout", *arguments)
-    assert found == code
+    status, out, err = run("layout", *arguments)
+    assert status == code
     assert text in out + err
     assert not list(tmp_path.iterdir())
     if code == 1:

@@ -74,8 +74,8 @@ def listed(arrays):
 
 
 def keras_says(model, x):
-    found = keras.ops.convert_to_numpy(model(keras.ops.convert_to_tensor(x.swapaxes(0, 1)), training=False))
-    return found.swapaxes(0, 1) if found.ndim == 3 else found
+    output = keras.ops.convert_to_numpy(model(keras.ops.convert_to_tensor(x.swapaxes(0, 1)), training=False))
+    return output.swapaxes(0, 1) if output.ndim == 3 else output
 
 
 def we_say(c, x):
@@ -246,8 +246,8 @@ class Mine(keras.Model):
 def test_a_model_and_a_layer_of_the_users_own_classes_are_not_guessed(tmp_path):
     mine = Mine(name="mine")
     mine(np.zeros((1, 2, U), "f4"))
-    own = type("LSTM", (L.LSTM,), {"__module__": __name__})(U)
-    for model in (mine, sequential(own)):
+    mine_too = type("LSTM", (L.LSTM,), {"__module__": __name__})(U)
+    for model in (mine, sequential(mine_too)):
         arrays = saved(tmp_path / "m.keras", model)
         text = f"how .* computes is unknown.*: (Mine|LSTM 'lstm.*').* .*{re.escape(ALONE)}|has 2 recurrent layers: name"
         with pytest.raises(ConvertError, match=text):
@@ -299,20 +299,20 @@ def test_a_bidirectional_layer_has_two_equal_layers_that_it_concatenates(tmp_pat
 # --- Keras 2 ----------------------------------------------------------------------------------------------------------
 
 
-def old(kind, name, nodes, **own):
+def old(kind, name, nodes, **arguments):
     """Make a layer of a functional model as Keras 2 wrote it."""
-    return {"class_name": kind, "name": name, "config": {"name": name} | own, "inbound_nodes": nodes}
+    return {"class_name": kind, "name": name, "config": {"name": name} | arguments, "inbound_nodes": nodes}
 
 
-def old_lstm(name, nodes, **own):
-    own = {"return_sequences": True, "stateful": False, "units": U} | own
-    return old("LSTM", name, nodes, **own)
+def old_lstm(name, nodes, **arguments):
+    arguments = {"return_sequences": True, "stateful": False, "units": U} | arguments
+    return old("LSTM", name, nodes, **arguments)
 
 
 def old_file(path, layers, kind="Model"):
     """Write a model as Keras 2 did: below the outermost layer it names only the innermost."""
-    own = layers if kind == "Sequential" else {"name": "model", "layers": layers}  # a list before Keras 2.2.3
-    config = {"class_name": kind, "config": own, "keras_version": "2.2.4"}
+    inner_config = layers if kind == "Sequential" else {"name": "model", "layers": layers}  # a list before Keras 2.2.3
+    config = {"class_name": kind, "config": inner_config, "keras_version": "2.2.4"}
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = json.dumps(config)
         for layer in layers:

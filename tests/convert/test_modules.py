@@ -47,8 +47,8 @@ def test_every_dtype_goes_through_bit_for_bit(dtype):
     assert c.spec.dtype == dtype
     for name, array in convert.pytorch.from_canonical(c).items():
         bits = torch.int64 if dtype == "float64" else torch.int32 if dtype == "float32" else torch.int16
-        theirs = module.state_dict()[name].view(bits).numpy()
-        assert np.array_equal(array.view(theirs.dtype), theirs), name
+        expected = module.state_dict()[name].view(bits).numpy()
+        assert np.array_equal(array.view(expected.dtype), expected), name
 
 
 def test_numbers_in_the_other_byte_order_are_read_as_numbers():
@@ -75,18 +75,20 @@ def applied(module, params, x, **keywords):
 def test_linens_own_rnn_modules_are_read_by_their_params(kind):
     x = np.random.default_rng(1).normal(size=(4, 6, 3))  # [T, B, I]
     lengths = np.array([4, 1, 3, 2, 4, 2])
-    found, below = {}, x.swapaxes(0, 1)
+    arrays, below = {}, x.swapaxes(0, 1)
     for k in range(2):
         module = linen.Bidirectional(*(linen.RNN(getattr(linen, CELLS[kind])(5, **WIDE)) for _ in range(2)))
         params = random_params(module, below, k)
         below = applied(module, params, below, seq_lengths=lengths)
         below = np.where((np.arange(4) < lengths[:, None])[..., None], below, 0)
-        found |= {f"layers_{k}/{name}": array for name, array in params.items()}
-    c = convert.flax.to_canonical(traverse_util.unflatten_dict(dict(sorted(found.items())), sep="/"), activation="tanh")
+        arrays |= {f"layers_{k}/{name}": array for name, array in params.items()}
+    c = convert.flax.to_canonical(
+        traverse_util.unflatten_dict(dict(sorted(arrays.items())), sep="/"), activation="tanh"
+    )
     assert (c.spec.num_layers, c.spec.num_dirs, c.spec.num_units) == (2, 2, 5)
     zeros = np.zeros((4, 6, 5))
     assert np.abs(run_ours(c, x, zeros, zeros, lengths)[0] - below.swapaxes(0, 1)).max() <= TOLERANCE
-    equal_dicts(dict(sorted(convert.flax.from_canonical(c).items())), dict(sorted(found.items())))
+    equal_dicts(dict(sorted(convert.flax.from_canonical(c).items())), dict(sorted(arrays.items())))
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -101,8 +103,8 @@ def test_nnx_cells_are_read_by_their_state_and_take_what_we_write(kind):
     _, y = cell((of_lstm[0], h[0]) if c.spec.has_cell_state else h[0], x[0, :, :3])
     assert np.abs(run_ours(c, np.ascontiguousarray(x[..., :3]), h, of_lstm, [1, 1])[0][0] - y).max() <= TOLERANCE
     written = convert.flax.from_canonical(c, api="nnx", optimized=kind == "optimized")
-    theirs = {"cell/" + "/".join(path): array for path, array in state.items()}
-    equal_dicts(dict(sorted(written.items())), dict(sorted(theirs.items())))
+    expected = {"cell/" + "/".join(path): array for path, array in state.items()}
+    equal_dicts(dict(sorted(written.items())), dict(sorted(expected.items())))
 
 
 def test_the_random_state_of_an_nnx_model_is_answered_with_how_to_leave_it_out():
@@ -136,8 +138,8 @@ def test_equinox_cells_are_read_as_jax_names_their_leaves(kind, use_bias):
     )  # fmt: skip
     back = convert.equinox.from_canonical(c)
     ways = ("forward", "backward")
-    theirs = {key: arrays[f"[{key[0]}][{ways.index(key.split('/')[1])}].{key.split('/')[2]}"] for key in back}
-    equal_dicts(back, theirs)
+    expected = {key: arrays[f"[{key[0]}][{ways.index(key.split('/')[1])}].{key.split('/')[2]}"] for key in back}
+    equal_dicts(back, expected)
     assert len(back) == len(arrays)
 
 

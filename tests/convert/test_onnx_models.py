@@ -193,10 +193,10 @@ EVERY = [op("Shape", "x", "sizes"), op("Slice", "sizes, 0, 1", "t"), op("Slice",
 def test_lengths_that_a_model_holds_or_computes_are_named_in_a_warning(lengths, text):
     nodes = [*EVERY[:4], op("Min", "t32, two", "least")]
     c, model = stack([X, *nodes], lengths=lengths, tensors=[CUT, constant("two", np.array([2], "i4"))])
-    own = [T, 1, 3] if "n" in lengths else [T] * B
-    given = {"n": np.array(own, "i4")} if "n" in lengths else {}
+    of_call = [T, 1, 3] if "n" in lengths else [T] * B
+    given = {"n": np.array(of_call, "i4")} if "n" in lengths else {}
     if "cut" in lengths:
-        assert worst_error(c, model, lengths=own, **given) > 0.001, "the lengths count"
+        assert worst_error(c, model, lengths=of_call, **given) > 0.001, "the lengths count"
     with pytest.warns(Assumption, match=text):
         equal_models(convert.onnx.from_model(model, nodes=BOTH), c)
 

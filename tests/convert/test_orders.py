@@ -25,12 +25,12 @@ double = specs(input_modes=["linear_input"], bias_modes=["double"], clip=False)
 
 def by_gate(c):
     """Return {(pseudo-layer, "weight" or "bias", "W" or "R", gate's name): array}."""
-    found = {}
+    by_place = {}
     arrays = iter([*c.weights, *c.biases])
     for p, lin_layer_id, gate, kind, _ in canonical_shapes(c.spec):
         side = "P" if gate == "projection" else "WR"[lin_layer_id >= c.spec.num_gates]
-        found[p, kind, side, gate] = next(arrays)
-    return found
+        by_place[p, kind, side, gate] = next(arrays)
+    return by_place
 
 
 GATES = {
@@ -58,9 +58,9 @@ def test_gluon_by_recorded_names_and_gate_order(spec, seed):
                 expected[f"{name}{half}_{word}"] = np.concatenate(parts)
         if spec.num_proj:
             expected[f"{name}h2r_weight"] = gate[p, "weight", "P", "projection"]
-    found = convert.gluon.from_canonical(c, prefix="rnn0_")
-    equal_dicts(found, {f"rnn0_{name}": array for name, array in expected.items()})
-    equal_models(convert.gluon.to_canonical(found, prefix="rnn0_", activation=spec.mode.removeprefix("rnn_")
+    arrays = convert.gluon.from_canonical(c, prefix="rnn0_")
+    equal_dicts(arrays, {f"rnn0_{name}": array for name, array in expected.items()})
+    equal_models(convert.gluon.to_canonical(arrays, prefix="rnn0_", activation=spec.mode.removeprefix("rnn_")
                  if spec.mode.startswith("rnn") else "relu"), c)  # fmt: skip
 
 
@@ -74,12 +74,12 @@ def test_chainer_by_recorded_numbers(spec, seed):
         for letter, kind in (("w", "weight"), ("b", "bias")):
             names = [(side, g) for side in "WR" for g in GATES[spec.mode]]
             expected |= {f"{p}/{letter}{j}": gate[p, kind, side, g] for j, (side, g) in enumerate(names)}
-    found = convert.chainer.from_canonical(c)
-    equal_dicts(found, expected)
+    arrays = convert.chainer.from_canonical(c)
+    equal_dicts(arrays, expected)
     activation = "relu" if spec.mode == "rnn_relu" else "tanh"
     keywords = {"bidirectional": spec.num_dirs == 2, "activation": activation}
-    equal_models(convert.chainer.to_canonical(found, **keywords), c)
-    slashed = {f"/{name}": array for name, array in found.items()}
+    equal_models(convert.chainer.to_canonical(arrays, **keywords), c)
+    slashed = {f"/{name}": array for name, array in arrays.items()}
     equal_models(convert.chainer.to_canonical(slashed, **keywords), c)
 
 
@@ -143,8 +143,8 @@ def run_tf(spec, arrays, x, hx, cx, lengths):
             path = f"rnn/multi_rnn_cell/cell_{layer}/{cell}/"
             if spec.num_dirs == 2:
                 path = f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[way]}/{cell}/"
-            own = {name.removeprefix(path): array for name, array in arrays.items() if name.startswith(path)}
-            step, p = tf_cell(spec, own), layer * spec.num_dirs + way
+            of_cell = {name.removeprefix(path): array for name, array in arrays.items() if name.startswith(path)}
+            step, p = tf_cell(spec, of_cell), layer * spec.num_dirs + way
             out = np.zeros((*x.shape[:2], spec.state_size))
             for t in range(len(x))[:: -1 if way else 1]:
                 h, c = step(below[t], hy[p], cy[p])

@@ -23,11 +23,11 @@ def at(scope, seed, inputs=I):
     return {f"{scope}/{name}": array for name, array in variables(seed, inputs).items()}
 
 
-def tf_lstm(x, own, forget_bias, projection=None):
+def tf_lstm(x, cell, forget_bias, projection=None):
     """Run TF's LSTMCell from zeros: one kernel for [x, h], gates i, j, f, o."""
     h, c, ys = np.zeros((x.shape[1], U if projection is None else projection.shape[1])), 0, []
     for x_t in x:
-        i, j, f, o = np.split(np.hstack([x_t, h]) @ own["kernel"] + own["bias"], 4, axis=1)
+        i, j, f, o = np.split(np.hstack([x_t, h]) @ cell["kernel"] + cell["bias"], 4, axis=1)
         c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(j)
         h = sigmoid(o) * np.tanh(c)
         h = h if projection is None else h @ projection
@@ -90,10 +90,10 @@ def test_the_names_of_tf_1_0_are_read():
     check(convert.tensorflow.to_canonical(old, forget_bias=1.0), stack_of(arrays, 1, "rnn/basic_lstm_cell"))
     rng = np.random.default_rng(2)
     P = rng.normal(size=(U, 3))
-    own = {"kernel": rng.normal(size=(I + 3, 4 * U)), "bias": rng.normal(size=4 * U)}
-    named = {"rnn/lstm_cell/weights": own["kernel"], "rnn/lstm_cell/biases": own["bias"]}
+    cell = {"kernel": rng.normal(size=(I + 3, 4 * U)), "bias": rng.normal(size=4 * U)}
+    named = {"rnn/lstm_cell/weights": cell["kernel"], "rnn/lstm_cell/biases": cell["bias"]}
     c = convert.tensorflow.to_canonical(named | {"rnn/lstm_cell/projection/weights": P}, forget_bias=1.0)
-    check(c, lambda x: tf_lstm(x, own, 1.0, P))
+    check(c, lambda x: tf_lstm(x, cell, 1.0, P))
 
 
 def test_cells_with_names_of_their_own_are_read_in_both_directions():
@@ -216,7 +216,7 @@ def test_what_tfs_own_cells_cannot_hold_is_named():
     for c, keywords, text in (
         (lstm, {"cell": "basic_lstm_cell"}, "its LSTM has no projection"),
         (lstm, {"cell": "gru_cell"}, "expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got 'gru_cell'"),
-        (random_canonical(RNNSpec("gru", 1, 4, 3), 1), {"cell": "lstm_cell"}, "got 'lstm_cell' for gru"),
+        (random_canonical(RNNSpec("gru", 1, 4, 3), 1), {"cell": "lstm_cell"}, "got 'lstm_cell' for 'gru'"),
         (lstm, {"cell": "lstm_cell", "forget_bias": np.nan}, "forget_bias nan: expecting a finite number"),
     ):
         with pytest.raises(ConvertError) as caught:
