@@ -111,9 +111,8 @@ def to_canonical(
         warn(f"left out, since they are of other cells: {others}")
     c = gates.read(named, _KINDS, rows, nonlinearity or "tanh")
     if nonlinearity == "relu" and c.spec.mode in (RNNMode.LSTM, RNNMode.GRU):
-        raise ConvertError(
-            "pytorch", "nonlinearity", f"'relu' belongs to the plain cell, and this is {str(c.spec.mode)!r}"
-        )
+        why = f"'relu' belongs to the plain cell, and this is {str(c.spec.mode)!r}"
+        raise ConvertError("pytorch", "nonlinearity", why)
     return with_activation(c, nonlinearity, "nonlinearity")
 
 

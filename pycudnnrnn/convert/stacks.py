@@ -298,25 +298,18 @@ def layers_by_path(named: Named, cells: Sequence[Cell], layers: Any, bidirection
 
 def _by_number(framework: str, cells: Sequence[Cell]) -> Layers:
     """Return the layers in the order of the numbers in the paths, which differ only in these and in directions."""
-    words = [[word for _, word in _WORD.findall(cell.scope)] for cell in cells]
-    places = [
-        _CELL_NUMBER.sub("", _WORD.sub(r"\1", cell.scope)) if of_cell else cell.scope
-        for cell, of_cell in zip(cells, words, strict=True)
-    ]
-    if len({re.sub(r"_?[0-9]+", "", place) for place in places}) > 1:
-        names = some(sorted(set(places)), shorten)
+    places: list[tuple[str, bool]] = []
+    for cell in cells:
+        words = {word for _, word in _WORD.findall(cell.scope)}
+        place = _CELL_NUMBER.sub("", _WORD.sub(r"\1", cell.scope)) if words else cell.scope
+        places.append((place, not words.isdisjoint({"backward", "bw"})))
+    order = list(dict.fromkeys(place for place, _ in places))
+    if len({re.sub(r"_?[0-9]+", "", place) for place in order}) > 1:
+        names = some(sorted(order), shorten)
         raise ConvertError(framework, names, "the names do not contain the order of these layers: give `layers`")
-    numbers = {
-        place: [[int(n[:18]) for n in re.findall("[0-9]+", part)] for part in place.split("/")] for place in places
-    }
-    order = sorted(numbers, key=numbers.__getitem__)
-    return in_layers(
-        framework,
-        [
-            cell._replace(layer=order.index(place), backward=not {"backward", "bw"}.isdisjoint(of_cell))
-            for cell, place, of_cell in zip(cells, places, words, strict=True)
-        ],
-    )
+    order.sort(key=lambda place: [[int(n[:18]) for n in re.findall("[0-9]+", part)] for part in place.split("/")])
+    pairs = zip(cells, places, strict=True)
+    return in_layers(framework, [cell._replace(layer=order.index(p), backward=back) for cell, (p, back) in pairs])
 
 
 def warn_of_order(named: Named, rows: Layers, *, certain: bool = False) -> None:

@@ -158,10 +158,8 @@ def from_canonical(
     apart = flag("tensorflow", "keep_biases_apart", keep_biases_apart) and c.spec.bias_mode is BiasMode.DOUBLE
     if cell is not None:
         if cell not in ("lstm_cell", "basic_lstm_cell") or c.spec.mode is not RNNMode.LSTM:
-            why = (
-                f"expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got {shorten(cell)} for {str(c.spec.mode)!r}"
-            )
-            raise ConvertError("tensorflow", "cell", why)
+            what = "expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM"
+            raise ConvertError("tensorflow", "cell", f"{what}, got {shorten(cell)} for {str(c.spec.mode)!r}")
         layers = split("tensorflow", c.double_biases(), projection=True)
         c, apart = assemble("tensorflow", c.spec.mode, layers, c.spec.num_dirs), False
     elif forget_bias is not None:
