@@ -151,56 +151,48 @@ def from_tf(
     Raises:
         ArgumentError: a tensor is missing or has another shape; without a `dtype`, another dtype than the first.
     """
+    arrays: dict[str, Array] = {}
+    for tensor, name in look_up(spec, tensors, str):
+        if name not in tensors:
+            raise ArgumentError("tensors", f"a tensor {name!r}", sorted(tensors) or "none")
+        array = tensors[name]
+        _assignment.check_real_dtype(name, array)
+        if array.shape != tensor.shape:
+            raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
+        first = next(iter(arrays.values()), array).dtype
+        if dtype is None and array.dtype.name != first.name:
+            raise ArgumentError(tensor.name, f"{first}, as the first has", array.dtype, aspect="dtype")
+        arrays[tensor.name] = array
     weights: list[Array] = []
     biases: list[Array] = []
-    several = dtype is not None
     for p in range(spec.num_pseudo_layers):
         scope = cell_scope(spec, p)
-        of_cell = {}
-        for tensor in cell_tensors(spec, p // spec.num_dirs):
-            array = _find(tensors, scope, tensor)
-            if array is not None:
-                of_cell[tensor.name] = array
-                dtype = array.dtype if dtype is None else dtype
-                if not several and array.dtype.name != dtype.name:
-                    raise ArgumentError(scope + tensor.name, f"{dtype}, as the first has", array.dtype, aspect="dtype")
-        counting = _without_a_pair_of_another_sum(of_cell)  # before the cast, which rounds a sum otherwise
-        cast = {name: array.astype(dtype, copy=False) for name, array in counting.items()}
-        layer = _taken_apart(spec, cast, halve=halve)
+        of_cell = {name.removeprefix(scope): array for name, array in arrays.items() if name.startswith(scope)}
+        valid = _without_invalid_pairs(of_cell)  # before the cast, which rounds a sum otherwise
+        cast = {name: array.astype(dtype or array.dtype, copy=False) for name, array in valid.items()}
+        layer = _unstacked(spec, cast, halve=halve)
         weights += layer.weights
         biases += layer.biases
     return weights, biases
 
 
-def _find(tensors: Mapping[str, Array], scope: str, tensor: TFTensor) -> Array | None:
-    for name in names_of(scope + tensor.name):
-        if name in tensors:
-            array = tensors[name]
-            _assignment.check_real_dtype(name, array)
-            if array.shape != tensor.shape:
-                raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
-            return array
-    if tensor.kind == "pair":
-        return None
-    raise ArgumentError("tensors", f"a tensor {scope + tensor.name!r}", sorted(tensors) or "none")
-
-
-def _without_a_pair_of_another_sum(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    counting = dict(tensors)
+def _without_invalid_pairs(tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """Leave out pairs of biases whose sum is not the bias that is stored with them."""
+    valid = dict(tensors)
     for bias in ("bias", "gates/bias"):
-        first, second = (counting.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
+        first, second = (valid.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
         if first is not None and second is not None and _is_sum(tensors[bias], first, second):
-            counting |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
-    return counting
+            valid |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
+    return valid
 
 
-def _taken_apart(spec: RNNSpec, tensors: dict[str, Array], *, halve: bool) -> PseudoLayer:
+def _unstacked(spec: RNNSpec, tensors: dict[str, Array], *, halve: bool) -> PseudoLayer:
     form, bias = cell_form(spec), "gates/bias" if spec.mode is RNNMode.GRU else "bias"
     if spec.bias_mode is not BiasMode.DOUBLE:
         return unstack(form, tensors, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
     half = (tensors[bias] / 2).astype(tensors[bias].dtype)
-    without = [half, half] if halve else [tensors[bias], np.zeros_like(tensors[bias])]
-    pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(without)}
+    parts = [half, half] if halve else [tensors[bias], np.zeros_like(tensors[bias])]
+    pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(parts)}
     return unstack(tuple(t for t in form if t.name != bias), pair | tensors, spec.num_gates)
 
 
@@ -226,7 +218,7 @@ AVERAGE: Final = "/ExponentialMovingAverage"
 """What follows a variable's name in the name of its average over the training."""
 
 _VARIABLE: Final = re.compile(
-    r"(?P<scope>(?s:(?:.*?/)?))(?P<own>(?:gates/|candidate/|candidate/(?:input|hidden)_projection/|projection/)?"
+    r"(?P<scope>(?s:(?:.*?/)?))(?P<name>(?:gates/|candidate/|candidate/(?:input|hidden)_projection/|projection/)?"
     r"(?:kernel|weights|bias|biases|bias_cudnn[_ ][01]|recurrent_kernel|w_[fio]_diag|wc[ifo]))"
 )
 
@@ -266,7 +258,7 @@ class Cell(NamedTuple):
     certain: bool
 
 
-class FoundRNN(NamedTuple):
+class StoredRNN(NamedTuple):
     """An RNN among the variables. `scope` is the part of the names before "rnn/" and the like, with its slash."""
 
     scope: str
@@ -286,7 +278,7 @@ def find_cells(shapes: Mapping[str, tuple[int, ...]], *, averages: bool = False)
     for name in sorted(shapes):
         match = _VARIABLE.fullmatch(name.removesuffix(AVERAGE))
         if match and name.endswith(AVERAGE) is averages:
-            folder, slash, word = match["own"].rpartition("/")
+            folder, slash, word = match["name"].rpartition("/")
             scopes.setdefault(match["scope"], {})[folder + slash + _SINCE_1_2.get(word, word)] = name
     cells = []
     for scope, names in scopes.items():
@@ -309,14 +301,14 @@ def find_cells(shapes: Mapping[str, tuple[int, ...]], *, averages: bool = False)
     return cells
 
 
-def find_models(shapes: Mapping[str, tuple[int, ...]]) -> list[FoundRNN]:
+def find_models(shapes: Mapping[str, tuple[int, ...]]) -> list[StoredRNN]:
     """Return the RNNs whose first kernel exists, in the order of their scopes."""
-    models: dict[tuple[str, str, int], FoundRNN] = {}
+    models: dict[tuple[str, str, int], StoredRNN] = {}
     for cell in find_cells(shapes):
         model = cell.above, cell.kind, 2 if cell.side else 1
         layers = max(models[model].num_layers if model in models else 0, 1 + cell.layer)
         if cell.certain and cell.above[-1:] in {"", "/"}:
-            models[model] = FoundRNN(*model[:2], layers, model[2], cell.num_units)
+            models[model] = StoredRNN(*model[:2], layers, model[2], cell.num_units)
     return [models[model] for model in sorted(models)]
 
 

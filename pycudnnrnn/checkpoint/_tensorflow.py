@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pycudnnrnn._checks import some
 from pycudnnrnn._messages import warn
-from pycudnnrnn._tf1.tensors import FoundRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
+from pycudnnrnn._tf1.tensors import StoredRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint.bundle import Bundle, opened
 from pycudnnrnn.checkpoint.items import Item, merged
 from pycudnnrnn.checkpoint.safetensors_file import Refusal, check_finite
@@ -102,7 +102,7 @@ def _plan(bundle: Bundle, items: Mapping[str, Item]) -> tuple[dict[str, dict[str
     return plan, guesses
 
 
-def _scopes(bundle: Bundle, models: list[FoundRNN], items: Mapping[str, Item]) -> tuple[dict[str, str], list[str]]:
+def _scopes(bundle: Bundle, models: list[StoredRNN], items: Mapping[str, Item]) -> tuple[dict[str, str], list[str]]:
     """Return the scope of each RNN in the file: the one that the item's key or name gives.
 
     An RNN with TF's default name, or none, gets the only matching scope that is left. Such a guess needs a warning,
@@ -159,5 +159,5 @@ def _names_in_file(bundle: Bundle, key: str, item: Item, scope: str, names: Iter
     return in_file
 
 
-def _choice(bundle: Bundle, models: list[FoundRNN]) -> str:
+def _choice(bundle: Bundle, models: list[StoredRNN]) -> str:
     return f"the file has {some(list(map(str, models)), str) or f'no RNN, but {bundle.named()}'}"
