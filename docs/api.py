@@ -26,11 +26,11 @@ MOCKED: Final = ("torch", "jax", "matplotlib", "pycudnnrnn.interop._jax_rules")
 
 C_TYPES: Final = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int).__mro__[1])
 
-OWN: Final = ("__call__",)
+CALLED: Final = ("__call__",)
 """Methods of two underscores that a user calls by other means than their names."""
 
 
-def is_made(name: str, kind: type) -> bool:
+def is_constructed(name: str, kind: type) -> bool:
     """Whether users call a class, so that its page shows what it takes."""
     never = issubclass(kind, (BaseException, enum.Enum, *C_TYPES)) or getattr(kind, "_is_protocol", False)
     return name not in RETURNED and not never
@@ -66,16 +66,16 @@ def callables() -> Iterator[Callable]:
 
 def _class(name: str, kind: type, seen: set[int]) -> Iterator[Callable]:
     doc, parameters = inspect.getdoc(kind) or "", ()
-    made = is_made(name, kind)
-    if made:
+    constructed = is_constructed(name, kind)
+    if constructed:
         parameters = _parameters(kind)
         doc += "\n\n" + (inspect.getdoc(kind.__init__) or "")
-    yield Callable(name, kind, doc, parameters, returns=False, needs_example=made)
+    yield Callable(name, kind, doc, parameters, returns=False, needs_example=constructed)
     for base in kind.__mro__:
         if not base.__module__.startswith("pycudnnrnn"):
             continue
         for member, value in vars(base).items():
-            if (member.startswith("_") and member not in OWN) or getattr(kind, member, None) is None:
+            if (member.startswith("_") and member not in CALLED) or getattr(kind, member, None) is None:
                 continue
             function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
             if (
@@ -102,11 +102,11 @@ def _parameters(value: Any) -> tuple[str, ...]:
 
 def explained(doc: str) -> dict[str, str]:
     """Return what a docstring's `Args:` sections have of each name: "a, b: text" explains both."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for section in re.findall(r"^Args:\n((?:(?:[ \t]+.*)?\n?)*)", doc, re.MULTILINE):
         entries = re.split(r"^    (?=\S)", section, flags=re.MULTILINE)
         for entry in entries:
             names, colon, text = entry.partition(":")
             if colon and re.fullmatch(r"[\w*, ]+", names):
-                found |= {n.strip().lstrip("*"): " ".join(text.split()) for n in names.split(",")}
-    return found
+                texts |= {n.strip().lstrip("*"): " ".join(text.split()) for n in names.split(",")}
+    return texts

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from docs.api import OWN, RETURNED, is_made
+from docs.api import CALLED, RETURNED, is_constructed
 from pycudnnrnn import libcudnn, spec
 from pycudnnrnn._libcudnn_abi import NEVER
 from pycudnnrnn._tf1.layer import TF1Layer
@@ -110,9 +110,9 @@ def _rst(parts: Iterator[str]) -> str:
 def _module(name: str, module: Any) -> Iterator[str]:
     yield f".. automodule:: {name}\n   :no-members:\n"
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for own in _in_order(name, module):
-        if not TF_NAMES.fullmatch(f"{name}.{own}"):
-            groups[_group(f"{name}.{own}", getattr(module, own))].append(f"{name}.{own}")
+    for key in _in_order(name, module):
+        if not TF_NAMES.fullmatch(f"{name}.{key}"):
+            groups[_group(f"{name}.{key}", getattr(module, key))].append(f"{name}.{key}")
     for group, names in groups.items():
         if names:
             yield f".. rubric:: {group}\n"
@@ -127,7 +127,7 @@ def _module(name: str, module: Any) -> Iterator[str]:
 def _tensorflow_names() -> Iterator[str]:
     """Give the names of `TF_NAMES`, those of a module together."""
     for name, module in modules():
-        names = [f"{name}.{own}" for own in _in_order(name, module) if TF_NAMES.fullmatch(f"{name}.{own}")]
+        names = [f"{name}.{key}" for key in _in_order(name, module) if TF_NAMES.fullmatch(f"{name}.{key}")]
         if names:
             yield f".. rubric:: {name}\n"
             yield f".. currentmodule:: {name}\n"
@@ -141,9 +141,9 @@ def _members_summary(kinds: list[str], module: Any) -> Iterator[str]:
     rows = []
     for full in kinds:
         kind = getattr(module, full.rpartition(".")[2])
-        own = [m for m in _ordered_homes(kind) if next(iter(_homes_of(kind, m)), full) == full]
-        if own:
-            links = ", ".join(f":py:obj:`{member} <{full}.{member}>`" for member in own)
+        members = [m for m in _ordered_homes(kind) if next(iter(_homes_of(kind, m)), full) == full]
+        if members:
+            links = ", ".join(f":py:obj:`{member} <{full}.{member}>`" for member in members)
             rows.append(f"   * - :py:obj:`{full.rpartition('.')[2]} <{full}>`\n     - {links}\n")
     if rows:
         yield ".. rubric:: Members\n"
@@ -160,9 +160,9 @@ def _constants_summary(names: list[str], module: Any) -> Iterator[str]:
     """Do what autosummary does, which knows no text of a constant."""
     yield ".. list-table::\n   :class: autosummary longtable\n"
     for full in names:
-        own = full.rpartition(".")[2]
-        first = re.split(r"(?<=\.)\s|\n\n", _constant(own, getattr(module, own), module)[1])[0]
-        yield f"   * - :py:data:`{own} <{full}>`\n     - {' '.join(first.split())}\n"
+        key = full.rpartition(".")[2]
+        first = re.split(r"(?<=\.)\s|\n\n", _constant(key, getattr(module, key), module)[1])[0]
+        yield f"   * - :py:data:`{key} <{full}>`\n     - {' '.join(first.split())}\n"
 
 
 def _in_order(name: str, module: Any) -> list[str]:
@@ -171,13 +171,13 @@ def _in_order(name: str, module: Any) -> list[str]:
     Then what its private modules define, in alphabetical order, a base class first.
     """
     defined = list(vars(module))
-    values = {own: getattr(module, own) for own in public_names(module) if _is_explained_in(name, getattr(module, own))}
+    values = {key: getattr(module, key) for key in public_names(module) if _is_explained_in(name, getattr(module, key))}
     bases = {base for value in values.values() if inspect.isclass(value) for base in value.__mro__[1:]}
 
-    def place(own: str) -> tuple[Any, ...]:
-        if getattr(values[own], "__module__", None) == module.__name__:
-            return 0, defined.index(own)
-        return 1, inspect.isclass(values[own]) and values[own] not in bases, own
+    def place(key: str) -> tuple[Any, ...]:
+        if getattr(values[key], "__module__", None) == module.__name__:
+            return 0, defined.index(key)
+        return 1, inspect.isclass(values[key]) and values[key] not in bases, key
 
     return sorted(values, key=place)
 
@@ -192,7 +192,7 @@ def _group(full: str, value: Any) -> str:
         return "Functions" if inspect.isroutine(value) else GROUPS[-1]
     if issubclass(value, BaseException):
         return "Exceptions"
-    if is_made(full, value):
+    if is_constructed(full, value):
         return "Classes"
     return "Returned by calls" if full in RETURNED else "Enumerations and C types"
 
@@ -205,9 +205,9 @@ def _described(full: str, value: Any, module: Any) -> Iterator[str]:
     elif inspect.isroutine(value):
         yield f".. autofunction:: {full}\n"
     else:
-        own = full.rpartition(".")[2]
-        shown, text = _constant(own, value, module)
-        yield f".. py:data:: {own}\n   :module: {full.removesuffix(f'.{own}')}"
+        key = full.rpartition(".")[2]
+        shown, text = _constant(key, value, module)
+        yield f".. py:data:: {key}\n   :module: {full.removesuffix(f'.{key}')}"
         yield f"   :value: {shown}\n" if len(shown) <= VALUE_MAX else ""
         yield textwrap.indent(text, "   ") + "\n"
 
@@ -218,7 +218,7 @@ def _members(full: str, kind: type) -> Iterator[str]:
     tf1 = False
     for member, base in _ordered_homes(kind).items():
         home = next(iter(_homes_of(kind, member)), full)
-        if base is TF1Layer and member not in OWN:
+        if base is TF1Layer and member not in CALLED:
             tf1 = True
         elif home == full:
             yield f".. {_directive(base, member)}:: {full}.{member}\n"
@@ -233,14 +233,14 @@ def _members(full: str, kind: type) -> Iterator[str]:
 def _tf1_members() -> Iterator[str]:
     yield f":py:class:`~{TF1_LAYER}`, its subclasses and the cells have these.\n"
     for member, base in homes(RNNLayer).items():
-        if base is TF1Layer and member not in OWN:
+        if base is TF1Layer and member not in CALLED:
             yield f".. {_directive(base, member)}:: {TF1_LAYER}.{member}\n"
 
 
 def _ordered_homes(kind: type) -> dict[str, type]:
     """Return `homes`, a call first: that is what a reader looks for."""
-    found = homes(kind)
-    return {member: found[member] for member in sorted(found, key=lambda member: member != "__call__")}
+    result = homes(kind)
+    return {member: result[member] for member in sorted(result, key=lambda member: member != "__call__")}
 
 
 def _homes_of(kind: type, member: str) -> Iterator[str]:
@@ -251,12 +251,12 @@ def _homes_of(kind: type, member: str) -> Iterator[str]:
 
 def homes(kind: type) -> dict[str, type]:
     """Return the members of a class that this package defines, each with the class that defines it."""
-    found: dict[str, type] = {}
+    result: dict[str, type] = {}
     for base in kind.__mro__:
         if base.__module__.startswith("pycudnnrnn"):
-            for member in _own(base, kind):
-                found.setdefault(member, base)
-    return found
+            for member in _class_members(base, kind):
+                result.setdefault(member, base)
+    return result
 
 
 def shown_bases(bases: Iterable[Any]) -> Iterator[Any]:
@@ -271,7 +271,7 @@ def shown_bases(bases: Iterable[Any]) -> Iterator[Any]:
 
 def shown_signature(full: str, value: Any, arguments: str) -> str:
     """Return what a signature shows: nothing of a class that nobody builds; words as `str`, since Args list them."""
-    if inspect.isclass(value) and not is_made(full, value):
+    if inspect.isclass(value) and not is_constructed(full, value):
         return ""
     arguments = re.sub(r"\b(\w+)\.([A-Z0-9_]+)\b", _word, arguments)
     # 'relu' | 'tanh' | ~pycudnnrnn.spec.RNNMode: as Sphinx writes words and their enumeration
@@ -282,20 +282,20 @@ def _words_or(kind: str) -> str:
     return "str" if kind.startswith("~pycudnnrnn.") else f"str | {kind}"
 
 
-def _word(found: re.Match[str]) -> str:
-    kind = getattr(spec, found[1], None)
-    return repr(str(kind[found[2]])) if isinstance(kind, enum.EnumType) else found[0]
+def _word(match: re.Match[str]) -> str:
+    kind = getattr(spec, match[1], None)
+    return repr(str(kind[match[2]])) if isinstance(kind, enum.EnumType) else match[0]
 
 
 def _public_bases(kind: type) -> list[type]:
     return [base for base in kind.__mro__[1:] if base in public_classes()]
 
 
-def _own(base: type, kind: type) -> Iterator[str]:
+def _class_members(base: type, kind: type) -> Iterator[str]:
     """Give the names of a class's own members, its fields and enumerators among them, as the source has them."""
     fields = inspect.get_annotations(base)
     for member in dict.fromkeys([*fields, *vars(base)]):
-        known = member in OWN or not member.startswith("_")
+        known = member in CALLED or not member.startswith("_")
         if known and (member in fields or getattr(kind, member, None) is not None):
             yield member
 
@@ -311,13 +311,13 @@ def _directive(base: type, member: str) -> str:
 @functools.cache
 def public_classes() -> dict[type, str]:
     """Return the name of the page's entry of each public class."""
-    found: dict[type, str] = {}
+    result: dict[type, str] = {}
     for name, module in modules():
-        for own in public_names(module):
-            value = getattr(module, own)
+        for key in public_names(module):
+            value = getattr(module, key)
             if inspect.isclass(value) and _is_explained_in(name, value):
-                found.setdefault(value, f"{name}.{own}")
-    return found
+                result.setdefault(value, f"{name}.{key}")
+    return result
 
 
 def _constant(name: str, value: Any, module: Any) -> tuple[str, str]:

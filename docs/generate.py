@@ -77,8 +77,8 @@ def compatibility(results: list[dict[str, Any]]) -> str:
     )
     gpus = "No run on a GPU is recorded: see [GPU verification](gpu-verification.md).\n"
     if results:
-        found = [(r["gpu"], r["compute_capability"], r["driver"], version_text(r["cudnn"]), r["date"]) for r in results]
-        gpus = table(("GPU", "compute capability", "driver", "cuDNN", "date"), found)
+        runs = [(r["gpu"], r["compute_capability"], r["driver"], version_text(r["cudnn"]), r["date"]) for r in results]
+        gpus = table(("GPU", "compute capability", "driver", "cuDNN", "date"), runs)
     parts = [
         "# Compatibility\n",
         NOTE,
@@ -135,12 +135,12 @@ def elsewhere() -> str:
     """Return what ran on other Pythons and processors, from `tests/systems/results`."""
     rows = []
     for path in sorted((ROOT / "tests" / "systems" / "results").glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        ran = f"{found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped"
-        python = found["python"] if found["gil"] else f"{found['python']} without the GIL"
-        cudnn = found["cudnn"] or "not there"
-        missing = ", ".join(found["not_run"]) or "nothing"
-        rows.append((python, found["machine"], found["kernels"], cudnn, found["date"], ran, missing))
+        record = json.loads(path.read_text(encoding="utf-8"))
+        ran = f"{record['passed']} passed, {record['failed']} failed, {record['skipped']} skipped"
+        python = record["python"] if record["gil"] else f"{record['python']} without the GIL"
+        cudnn = record["cudnn"] or "not there"
+        missing = ", ".join(record["not_run"]) or "nothing"
+        rows.append((python, record["machine"], record["kernels"], cudnn, record["date"], ran, missing))
     return table(("Python", "processor", "kernels", "cuDNN", "date", "tests", "not run"), rows)
 
 

@@ -55,9 +55,9 @@ class CharLM:
         fwd = self.op.forward(self.one_hot[xp.asarray(symbols)], *state, self.params)
         hidden = fwd.output.reshape(-1, fwd.output.shape[2])
         log_p = self._log_softmax(hidden)
-        wanted = self.one_hot[xp.asarray(targets.reshape(-1))]
-        loss = -(log_p * wanted).sum() / len(wanted)
-        d_logits = (xp.exp(log_p) - wanted) / len(wanted)
+        expected = self.one_hot[xp.asarray(targets.reshape(-1))]
+        loss = -(log_p * expected).sum() / len(expected)
+        d_logits = (xp.exp(log_p) - expected) / len(expected)
         d_output = (d_logits @ self.kernel.T).reshape(fwd.output.shape)
         d_params = fwd.backward(d_output).params
         gradients = [d_params, hidden.T @ d_logits, d_logits.sum(axis=0)]

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_OWN = {
+_CLASSES = {
     "_pad": "pad",
     "cells": "CudnnCompatibleGRUCell CudnnCompatibleLSTMCell",
     "checkpoint": "Saver",
@@ -69,7 +69,7 @@ _OWN = {
     "RNNParamsSaveable",
     "spec": "RNNSpec",
 }
-_NAMES = {name: module for module, names in _OWN.items() for name in names.split()}
+_NAMES = {name: module for module, names in _CLASSES.items() for name in names.split()}
 
 # Everything public except `plot`, which needs an extra: `import *` has to work without it. `dir` has it.
 __all__ = [

@@ -70,7 +70,7 @@ class Context:
 
     path: str | os.PathLike[str] | None = None
     allow_system: bool = False
-    own: tuple[Path, ...] = ()
+    loaded: tuple[Path, ...] = ()
     """The libraries that this package has loaded, in that order."""
 
 
@@ -154,7 +154,7 @@ def already_loaded(context: Context) -> Candidate | str:
     If there are several, take the one that this package loaded first.
     """
     loaded = loaded_files(library_names())
-    loaded = [path for path in context.own if path in loaded] or loaded
+    loaded = [path for path in context.loaded if path in loaded] or loaded
     return Candidate(loaded[0], "already loaded") if loaded else "already loaded: no libcudnn in this process"
 
 

@@ -109,11 +109,11 @@ class Function:
             raise self._library.status_error(prototype.name, result)
         return result
 
-    def read(self, *given: Any, **shared: Any) -> dict[str, Any]:
+    def read(self, *inputs: Any, **shared: Any) -> dict[str, Any]:
         """Call a function that writes values through pointers, and return these values.
 
         Args:
-            *given: the arguments that the function reads, in order.
+            *inputs: the arguments that the function reads, in order.
             **shared: arrays that the function writes into, by the names of its parameters.
 
         Returns:
@@ -140,17 +140,17 @@ class Function:
         parameters = self.prototype.parameters
         written = {name: parameter for name, parameter in parameters.items() if isinstance(parameter, Reference)}
         read = [name for name in parameters if name not in {*written, *shared}]
-        arguments = {name: parameter.ctype._type_() for name, parameter in written.items()} | self._named(read, given)
-        arguments = dict.fromkeys(parameters) | arguments | shared  # an unknown name is one argument too many
-        self(*arguments.values())
-        return {name: _value(arguments[name], parameter.of) for name, parameter in written.items()}
+        converted = {name: parameter.ctype._type_() for name, parameter in written.items()} | self._named(read, inputs)
+        converted = dict.fromkeys(parameters) | converted | shared  # an unknown name is one argument too many
+        self(*converted.values())
+        return {name: _value(converted[name], parameter.of) for name, parameter in written.items()}
 
-    def bind(self, *left: str, **given: Any) -> Bound:
+    def bind(self, *left: str, **values: Any) -> Bound:
         """Convert and check all arguments except some pointers once, for calls that are made often.
 
         Args:
             *left: names of the parameters to leave open, which must be pointers, in the order of the later calls.
-            **given: all other arguments, by the names of the parameters.
+            **values: all other arguments, by the names of the parameters.
 
         Returns:
             A `Bound`: call it with the pointers that were left open.
@@ -163,27 +163,27 @@ class Function:
         self._check_there()
         prototype, parameters = self.prototype, self.prototype.parameters
         pointers = {name for name, kind in parameters.items() if isinstance(kind, (Opaque, Address))}
-        if sorted((*left, *given)) != sorted(parameters) or not pointers.issuperset(left):
-            wrong = sorted({*left, *given} ^ {*parameters} or {*left} - pointers)
+        if sorted((*left, *values)) != sorted(parameters) or not pointers.issuperset(left):
+            wrong = sorted({*left, *values} ^ {*parameters} or {*left} - pointers)
             expected = "each parameter once, and only pointers left open"
             raise ArgumentTypeError(f"arguments of {prototype.name}", expected, f"wrong or missing {wrong}")
 
-        fixed = prototype.convert(given)
+        fixed = prototype.convert(values)
         places = [*fixed, *left]
         in_order = operator.itemgetter(*map(places.index, parameters)) if len(parameters) > 1 else tuple
         needed = [i for i, name in enumerate(left) if not getattr(parameters[name], "null", False)]
         pick = operator.itemgetter(*needed * 2) if needed else tuple  # doubled, since one item would not give a tuple
-        values, foreign, count = tuple(fixed.values()), self._foreign, len(left)
+        constant, foreign, count = tuple(fixed.values()), self._foreign, len(left)
 
         def call(*pointers: Any) -> None:
             try:
                 plain = len(pointers) == count and all(pick(pointers))
-                status = foreign(*in_order(values + pointers)) if plain else 0
+                status = foreign(*in_order(constant + pointers)) if plain else 0
             except (ctypes.ArgumentError, ValueError):  # NumPy's integer, or an array in place of its address
                 plain = False
             if not plain:  # this raises our own error, which names the argument, or converts what ctypes does not
                 checked = tuple(prototype.convert(self._named(left, pointers)).values())
-                status = foreign(*in_order(values + checked))
+                status = foreign(*in_order(constant + checked))
             if status:
                 raise self._library.status_error(prototype.name, status)
 
@@ -218,7 +218,7 @@ Bound = Callable[..., None]
 """The callable that `Function.bind` returns: call it with the pointers that were left open.
 
 Only ctypes checks these pointers, which is faster. A pointer of another opaque type still raises an error. Take
-addresses from arrays that were checked. The caller has to keep the given objects alive.
+addresses from arrays that were checked. The caller has to keep the objects of the other arguments alive.
 
 Raises:
     ArgumentTypeError: an argument that is not a pointer.

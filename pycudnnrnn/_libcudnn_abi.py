@@ -496,15 +496,15 @@ class Prototype:
     since: int
     until: int
 
-    def convert(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the given arguments and return the values to pass to ctypes.
+    def convert(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the arguments and return the values to pass to ctypes.
 
         Raises:
             ArgumentError, ArgumentTypeError: an argument that the prototype does not allow, or an array that is shorter
                 than its count argument. The error names the argument.
         """
         parameters = self.parameters
-        converted = {name: parameters[name].convert(name, value) for name, value in given.items()}
+        converted = {name: parameters[name].convert(name, value) for name, value in arguments.items()}
         for name, value in converted.items():
             parameter = parameters[name]
             if isinstance(parameter, Array):

@@ -262,7 +262,7 @@ class _Cell(TF1Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return a dict of the constructor's arguments by name."""
-        config = {
+        return {
             "num_units": self.num_units,
             "reuse": self._reuse,
             "kernel_initializer": self._kernel_initializer,
@@ -271,9 +271,8 @@ class _Cell(TF1Layer):
             "seed": self._seed,
             "input_mode": str(self._spec.input_mode),
             "bias_mode": str(self._spec.bias_mode),
+            **self._lstm_only,
         }
-        only = {"num_proj": self._spec.num_proj, "cell_clip": self._spec.cell_clip}
-        return config | (only if self._spec.has_cell_state else {})
 
     def __getstate__(self) -> dict[str, Any]:
         """Return configuration and variables, without recorded calls and losses."""

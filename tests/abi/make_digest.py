@@ -105,12 +105,12 @@ def check_with_gcc(include: Path, constants: dict[str, int]) -> str:
 
 def main() -> None:
     include = Path(sys.argv[1])
-    found = digest(include)
-    constants = {name: value for enum in found["enums"].values() for name, value in enum.items()} | found["macros"]
+    data = digest(include)
+    constants = {name: value for enum in data["enums"].values() for name, value in enum.items()} | data["macros"]
     complaint = check_with_gcc(include, constants)
     if complaint:
         sys.exit(complaint)
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(json.dumps(data, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -61,12 +61,12 @@ WRONG = {
 def raw(lib):
     """The same library by plain ctypes, with one descriptor of each type."""
     dll = ctypes.CDLL(lib.path)
-    made = {}
+    descriptors = {}
     for kind in ("RNN", "RNNData", "Tensor", "Filter"):
-        made[kind] = ctypes.c_void_p()
-        assert dll[f"cudnnCreate{kind}Descriptor"](ctypes.byref(made[kind])) == 0
-    yield dll, made
-    for kind, pointer in made.items():
+        descriptors[kind] = ctypes.c_void_p()
+        assert dll[f"cudnnCreate{kind}Descriptor"](ctypes.byref(descriptors[kind])) == 0
+    yield dll, descriptors
+    for kind, pointer in descriptors.items():
         dll[f"cudnnDestroy{kind}Descriptor"](pointer)
 
 
@@ -113,18 +113,18 @@ def rnn_calls(draw):
 
 
 def real_rnn(raw, c):
-    dll, made = raw
+    dll, descriptors = raw
     order = ("algo", "mode", "bias", "direction", "input", "data", "compute", "math", "I", "H")
     proj = c["H"] if c["P"] is None else c["P"]
     integers = [*(c[name] for name in order), proj, c["L"]]
-    if dll.cudnnSetRNNDescriptor_v8(made["RNN"], *map(ctypes.c_int, integers), None, ctypes.c_uint(1)):
+    if dll.cudnnSetRNNDescriptor_v8(descriptors["RNN"], *map(ctypes.c_int, integers), None, ctypes.c_uint(1)):
         return False
     if c["clip"] is None:
         return True
     low, high = map(ctypes.c_double, c["clip"])
     if dll.cudnnGetVersion() >= 90000:
-        return dll.cudnnRNNSetClip_v9(made["RNN"], 1, low, high) == 0
-    return dll.cudnnRNNSetClip_v8(made["RNN"], 1, 1, low, high) == 0
+        return dll.cudnnRNNSetClip_v9(descriptors["RNN"], 1, low, high) == 0
+    return dll.cudnnRNNSetClip_v8(descriptors["RNN"], 1, 1, low, high) == 0
 
 
 def our_rnn(lib, c, *, padded_io=True):
@@ -155,7 +155,7 @@ def test_rnn_settings(lib, raw, call, padded_io):
         "dataType": "data", "mathPrec": "compute", "mathType": "math", "inputSize": "I", "hiddenSize": "H",
         "numLayers": "L",
     }  # fmt: skip
-    assert {name: got[name] for name in names} == {name: call[own] for name, own in names.items()}
+    assert {name: got[name] for name in names} == {name: call[key] for name, key in names.items()}
     assert got["projSize"] == (call["P"] or call["H"])
     assert got["clipMode"].name == ("MINMAX" if call["clip"] else "NONE")
     assert not call["clip"] or (got["lclip"], got["rclip"]) == spec.cell_clip
@@ -206,9 +206,9 @@ def test_the_fill_is_a_zero_and_not_null(lib, monkeypatch):
     """NULL would leave what lies past a sequence's end undefined; cuDNN's getter reports both as zeros."""
     fills, bind = [], Function.bind
 
-    def watched(function, *left, **given):
-        fills.append(given.get("paddingFill"))
-        return bind(function, *left, **given)
+    def watched(function, *left, **values):
+        fills.append(values.get("paddingFill"))
+        return bind(function, *left, **values)
 
     monkeypatch.setattr(Function, "bind", watched)
     RNNDataDescriptor(lib, DType.FLOAT64, 5, 2, 4)

@@ -150,8 +150,8 @@ def test_of_two_libraries_the_one_that_was_taken_first_is_taken_again(monkeypatc
     """Wherever they are in memory: that tells nothing."""
     paths = Path("/a/libcudnn.so.9"), Path("/b/libcudnn.so.9.28.0")
     monkeypatch.setattr(_discovery, "loaded_files", lambda names: [*paths])
-    own = paths[first], Path("/c/libcudnn.so.9"), paths[1 - first]
-    assert _discovery.already_loaded(Context(own=own)) == Candidate(paths[first], "already loaded")
+    by_us = paths[first], Path("/c/libcudnn.so.9"), paths[1 - first]
+    assert _discovery.already_loaded(Context(loaded=by_us)) == Candidate(paths[first], "already loaded")
 
 
 def test_a_library_by_two_names_is_one_and_knows_where_it_came_from(lib, tmp_path):
@@ -180,13 +180,13 @@ def test_what_is_opened(forks, lib, tmp_path, compile_library):
         (tmp_path / Path(part).name).symlink_to(part)
     again = "lib = libcudnn.load(); print(lib.found_via, lib is libcudnn.load(lib.path), lib.path)"
     refused = f"try: libcudnn.load({lib.path!r})\nexcept errors.EngineError as error: print(error)"
-    found = forks(
+    printed = forks(
         {
             "order": ({}, f"{OPENED}libcudnn.load(); print(*opened)"),
             "again": ({}, f"import ctypes; ctypes.CDLL({lib.path!r}); {again}"),
             "mixed": ({}, f"import ctypes; ctypes.CDLL({str(foreign)!r})\n{refused}"),
         }
     )
-    assert found["order"].split() == [os.path.realpath(path) for path in (*lib.parts, lib.path)]
-    assert found["again"] == f"already loaded True {lib.path}"
-    assert f"{foreign} is already loaded in this process, and two of them would mix" in found["mixed"]
+    assert printed["order"].split() == [os.path.realpath(path) for path in (*lib.parts, lib.path)]
+    assert printed["again"] == f"already loaded True {lib.path}"
+    assert f"{foreign} is already loaded in this process, and two of them would mix" in printed["mixed"]

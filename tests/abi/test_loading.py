@@ -123,9 +123,9 @@ def test_a_newer_version_works_and_bfloat16_before_9_13_is_refused(shim_path):
     clipped, bfloat16 = (RNNSpec("lstm", 1, 4, 4, **options) for options in ({"cell_clip": 2}, {"dtype": "bfloat16"}))
     newer, older, oldest = (Shim(shim_path, version=version).library for version in (99900, 91200, 8907))
     for library in (newer, older, oldest):
-        found = RNNDescriptor(library, clipped).read()
-        assert (found["clipMode"].name, found["lclip"], found["rclip"]) == ("MINMAX", -2, 2)
-    assert found["clipNanOpt"].name == "PROPAGATE_NAN"
+        settings = RNNDescriptor(library, clipped).read()
+        assert (settings["clipMode"].name, settings["lclip"], settings["rclip"]) == ("MINMAX", -2, 2)
+    assert settings["clipNanOpt"].name == "PROPAGATE_NAN"
     for make in (lambda lib: RNNDescriptor(lib, bfloat16), lambda lib: RNNDataDescriptor(lib, DType.BFLOAT16, 5, 2, 4)):
         make(newer)
         with pytest.raises(EngineError, match=r"bfloat16 needs cuDNN 9\.13\.0 or newer; this is 9\.12\.0"):

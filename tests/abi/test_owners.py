@@ -64,11 +64,11 @@ def test_an_owner_closes_once_and_is_not_used_after_it(maker):
 
 
 def test_an_owner_without_references_is_freed_in_a_cycle_and_in_another_thread_too(maker):
-    before, made = live(), []
-    thread = threading.Thread(target=lambda: made.append(maker()))
+    before, objects = live(), []
+    thread = threading.Thread(target=lambda: objects.append(maker()))
     thread.start()
     thread.join()
-    made.clear()
+    objects.clear()
     assert live() == before, "at once"
     owner = maker()
     owner.itself = owner
@@ -128,18 +128,18 @@ def test_a_child_keeps_its_parent_and_the_states_and_is_closed_with_it(shim_path
     with Handle(library) as handle:
         dropout = DropoutDescriptor(handle, 0.25, states, address=address, states_nbytes=STATES_NBYTES, seed=1)
         rnn = RNNDescriptor(library, SPEC, dropout)
-        alive, kept = weakref.ref(dropout), weakref.ref(states)
+        alive, memory = weakref.ref(dropout), weakref.ref(states)
         del states, dropout
         gc.collect()
         assert rnn.read()["dropoutDesc"] == ctypes.cast(alive()._as_parameter_, ctypes.c_void_p).value
-        assert kept() is not None
+        assert memory() is not None
         alive().close()
         assert rnn.closed
         with pytest.raises(StateError, match="what it is built on"):
             rnn.read()
         del rnn
         gc.collect()
-        assert (alive(), kept()) == (None, None)
+        assert (alive(), memory()) == (None, None)
 
 
 def test_what_outlives_the_module_at_the_interpreters_end_goes_without_a_word(lib, monkeypatch):

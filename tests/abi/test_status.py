@@ -50,14 +50,14 @@ def test_the_text_is_that_of_the_calling_thread(lib):
     wrongs = [({"proj": 0}, "projSize <= 0"), ({"layers": 0}, "inputSize < 1 || hiddenSize < 1 || numLayers < 1")]
 
     def details(number):
-        with RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)) as own:
+        with RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)) as rnn:
             for _ in range(200):
                 with pytest.raises(CudnnError) as caught:
-                    refuse(lib, own, **wrongs[number][0])
+                    refuse(lib, rnn, **wrongs[number][0])
                 yield caught.value.detail
 
-    found = together(2, lambda number: set(details(number)))
-    assert found == [{text if lib.version >= 90000 else ""} for _, text in wrongs]
+    texts = together(2, lambda number: set(details(number)))
+    assert texts == [{text if lib.version >= 90000 else ""} for _, text in wrongs]
 
 
 FAMILIES = {2: "BAD_PARAM", 3: "NOT_SUPPORTED", 4: "INTERNAL_ERROR", 5: "EXECUTION_FAILED"}

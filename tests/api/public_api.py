@@ -20,11 +20,11 @@ DUNDERS = {"__call__", "__enter__", "__exit__"}
 
 def lines():
     """Every public module below the package, then every public name in it, in alphabetical order."""
-    found = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in package_names()}
+    members = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in package_names()}
     for name, module in modules():
         for member in public_names(module):
-            found.update(_described(f"{name}.{member}", getattr(module, member)))
-    return sorted(found)
+            members.update(_described(f"{name}.{member}", getattr(module, member)))
+    return sorted(members)
 
 
 def package_names():
@@ -73,12 +73,12 @@ def _class(name, kind):
     yield f"class {name}({bases})"
     if issubclass(kind, enum.Enum):
         yield from (f"{name}.{member.name} = {member.value!r}" for member in kind)
-    elif "__init__" in _own(kind) or "__new__" in _own(kind):
-        yield f"{name}.__init__{_signature(kind.__init__ if '__init__' in _own(kind) else kind.__new__)}"
+    elif "__init__" in _members(kind) or "__new__" in _members(kind):
+        yield f"{name}.__init__{_signature(kind.__init__ if '__init__' in _members(kind) else kind.__new__)}"
     fields = [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     fields += list(getattr(kind, "_fields", ()))
     yield from (f"{name}.{field}: field" for field in fields if not field.startswith("_"))
-    for member, value in _own(kind).items():
+    for member, value in _members(kind).items():
         if (member.startswith("_") and member not in DUNDERS) or member in fields:
             continue
         if isinstance(value, (property, functools.cached_property)):
@@ -90,13 +90,13 @@ def _class(name, kind):
             yield f"{name}.{member}{_signature(value)}"
 
 
-def _own(kind):
+def _members(kind):
     """What the package's classes in the MRO define; the nearest wins."""
-    found = {}
+    members = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith(ROOT):
-            found |= vars(base)
-    return found
+            members |= vars(base)
+    return members
 
 
 def _signature(function):

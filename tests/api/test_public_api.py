@@ -39,13 +39,13 @@ def test_completion_offers_the_public_names_of_a_module_and_no_others(name):
 
 def test_what_a_public_module_defines_is_public_or_has_an_underscore():
     """So that a new function is in the reference; one is for types."""
-    found = {
-        f"{name}.{own}"
+    unlisted = {
+        f"{name}.{member}"
         for name, module in modules()
-        for own, value in vars(module).items()
-        if getattr(value, "__module__", None) == module.__name__ and own not in module.__all__ and own[0] != "_"
+        for member, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and member not in module.__all__ and member[0] != "_"
     }
-    assert found == {"pycudnnrnn.saveable.Saveable"}
+    assert unlisted == {"pycudnnrnn.saveable.Saveable"}
 
 
 @pytest.mark.parametrize("path", [*PAGES, *EXAMPLES], ids=lambda path: str(path.relative_to(ROOT)))

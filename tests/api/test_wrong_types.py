@@ -71,9 +71,9 @@ def layer(kind=CudnnLSTM):
 
 def called():
     """A layer that has been called."""
-    found = layer()
-    found(X)
-    return found
+    members = layer()
+    members(X)
+    return members
 
 
 def plan(training=True):
@@ -85,7 +85,7 @@ def plan_backward_weights(accumulate):
     plan().backward_weights(X, H, np.zeros((3, 2, 8), "f4"), GRU_P.copy(), reserve, accumulate)
 
 
-def there_and_back(module, **from_keywords):
+def round_trip(module, **from_keywords):
     """A converter's reading of what it wrote, by keywords."""
     names = module.from_canonical(CANONICAL, **from_keywords)
     return lambda **keywords: module.to_canonical(names, **keywords)
@@ -170,7 +170,7 @@ RIGHT = {
     },
     "onnx.to_model": (lambda **k: convert.onnx.to_model(CANONICAL, **k), {}),
     **{
-        f"{name}.to_canonical": (there_and_back(getattr(convert, name)), {})
+        f"{name}.to_canonical": (round_trip(getattr(convert, name)), {})
         for name in FRAMEWORKS
         if getattr(convert, name).to_canonical.__kwdefaults__
     },
@@ -184,7 +184,7 @@ RIGHT = {
         plot.draw_gates,
         {"spec": LSTM.spec, "canonical": (WEIGHTS, BIASES), "input_data": X[:, 0], "path": "none/m.png"},
     ),
-    "jax_rnn.to_canonical": (there_and_back(convert.jax_rnn), {"input_size": 4, "hidden_size": 8, "num_layers": 2}),
+    "jax_rnn.to_canonical": (round_trip(convert.jax_rnn), {"input_size": 4, "hidden_size": 8, "num_layers": 2}),
 }  # fmt: skip
 """What has such arguments, called with everything right: by the end of its qualified name."""
 
@@ -233,13 +233,15 @@ def functions(member):
         return [member]
     if not inspect.isclass(member) or issubclass(member, Exception):
         return []
-    found = {}
+    members = {}
     for base in reversed(member.__mro__):
         if base.__module__.startswith("pycudnnrnn"):
-            found |= vars(base)
+            members |= vars(base)
     open_names = {"__init__", "__call__"}
-    own = [getattr(f, "__func__", f) for name, f in found.items() if name in open_names or not name.startswith("_")]
-    return [function for function in own if inspect.isfunction(function)]
+    public = [
+        getattr(f, "__func__", f) for name, f in members.items() if name in open_names or not name.startswith("_")
+    ]
+    return [function for function in public if inspect.isfunction(function)]
 
 
 PARAMETERS = sorted({(where, name, tuple(types)) for where, name, types in annotated()})

@@ -44,14 +44,14 @@ def gradients(kind, how):
         fwd = op.forward(whole.x[:, rows], *states, params, sequence_lengths=[lengths[i] for i in rows])
         return fwd.backward(whole.dy[:, rows] / max(len(rows), 1)).params
 
-    expected, own = run(np.arange(B)), run(mine)
-    summed = own * len(mine)
-    distributed.all_reduce_gradients(own, COMM, reduction="mean", weight=len(mine))
+    expected, local = run(np.arange(B)), run(mine)
+    summed = local * len(mine)
+    distributed.all_reduce_gradients(local, COMM, reduction="mean", weight=len(mine))
     distributed.all_reduce_gradients(summed, COMM, reduction="sum")
     scale = np.abs(expected).max()
     assert scale > 1e-2
-    for found in (own, summed / B):
-        assert np.abs(found - expected).max() < 1e-12 * scale
+    for result in (local, summed / B):
+        assert np.abs(result - expected).max() < 1e-12 * scale
 
 
 def dtypes():
@@ -62,17 +62,17 @@ def dtypes():
         base = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
         for kind in ("numpy", "torch"):
             array = base * (COMM.rank + 1)
-            given = array
+            argument = array
             if kind == "torch":  # which reads no bfloat16 of NumPy's
-                given = torch.from_numpy(array.view("i2" if dtype == "bfloat16" else array.dtype))
-                given = given.view(torch.bfloat16) if dtype == "bfloat16" else given
-            distributed.all_reduce_gradients(given, COMM, reduction="sum")
+                argument = torch.from_numpy(array.view("i2" if dtype == "bfloat16" else array.dtype))
+                argument = argument.view(torch.bfloat16) if dtype == "bfloat16" else argument
+            distributed.all_reduce_gradients(argument, COMM, reduction="sum")
             assert (array == base * (COMM.size * (COMM.size + 1) // 2)).all(), (dtype, kind)
-            given[...] = COMM.rank
-            distributed.all_reduce_gradients(given, COMM, reduction="mean", weight=2)
+            argument[...] = COMM.rank
+            distributed.all_reduce_gradients(argument, COMM, reduction="mean", weight=2)
             assert (array == LAST / 2).all(), (dtype, kind)
-            given[...] = COMM.rank + 1
-            distributed.broadcast_params(given, COMM, root=LAST)
+            argument[...] = COMM.rank + 1
+            distributed.broadcast_params(argument, COMM, root=LAST)
             assert (array == COMM.size).all(), (dtype, kind)
     nan = np.full(3, np.nan if COMM.rank else 1.0)
     distributed.all_reduce_gradients(nan, COMM, reduction="mean", weight=0 if COMM.rank else 3)
@@ -110,9 +110,9 @@ DISAGREEMENTS = [
 
 def disagree():
     """The last rank calls differently: every rank gets an error, and the next collective works."""
-    for array, keywords, own, others in DISAGREEMENTS:
+    for array, keywords, local, others in DISAGREEMENTS:
         if COMM.rank == LAST or others is None:  # all ranks call alike
-            check_error(array, keywords, own)
+            check_error(array, keywords, local)
         else:
             check_error(np.ones(8), {"root": 0} if "root" in keywords else {}, others)
     check_error(np.ones(8), {"root": 0} if COMM.rank == LAST else {}, f"{DIFFERS} reduction or root")

@@ -31,12 +31,12 @@ def instructions():
     """Yield the arguments of every instruction, in the order of files and lines."""
     for path in TEXTS:
         text = path.read_text(encoding="utf-8")
-        made = _made(ast.parse(text)) if path.suffix == ".py" and path.name not in ("errors.py", "_checks.py") else []
-        for found in INSTRUCTION.finditer("\n".join([text, *made])):
-            yield tuple(word.rstrip(".") or word for word in shlex.split(found[1]))
+        texts = _texts(ast.parse(text)) if path.suffix == ".py" and path.name not in ("errors.py", "_checks.py") else []
+        for match in INSTRUCTION.finditer("\n".join([text, *texts])):
+            yield tuple(word.rstrip(".") or word for word in shlex.split(match[1]))
 
 
-def _made(tree):
+def _texts(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
             # a part that is not a literal is what is missing: it is named, and not in the command

@@ -32,7 +32,7 @@ def test_every_public_name_is_explained_once():
     ]
     explained_names = [name for name in names if name not in MODULES]
     assert len(explained_names) == len(set(explained_names))
-    values = {id(getattr(module, own)): f"{name}.{own}" for name, module in modules() for own in public_names(module)}
+    values = {id(getattr(module, key)): f"{name}.{key}" for name, module in modules() for key in public_names(module)}
     missing = set(values.values()) - set(explained_names) - MODULES.keys()
     assert missing <= {"pycudnnrnn.libcudnn.version_text"}, "errors has it"
     listed = re.findall(r"^\.\. c:function:: \w+ (\w+)\(", PAGES["libcudnn"], re.MULTILINE)

@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_a_whole_checkpoint(tmp_path):
 def test_a_demo_that_cannot_run_says_so_with_an_exit_code(run, arguments, code, text, tmp_path):
     (tmp_path / "short.txt").write_text("too short")
     (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00" * 9000)
-    found, out, err = run("--updates", "2", "--out", "out", *arguments)
-    assert found == code
+    status, out, err = run("--updates", "2", "--out", "out", *arguments)
+    assert status == code
     assert text in out + err
     assert "to train on" not in out + err, "it says so before anything else"

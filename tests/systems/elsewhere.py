@@ -63,15 +63,15 @@ def main():
     name, *options = sys.argv[1:]
     was_on = gil_is_on()
     groups = {"pytest": TESTS, "numba": NEED_NUMBA, "safetensors": NEED_SAFETENSORS, "cupy": NEED_CUPY}
-    is_there = {need: importlib.util.find_spec(need) is not None for need in groups}
+    installed = {need: importlib.util.find_spec(need) is not None for need in groups}
     chosen, not_run = (
-        [path for need, paths in groups.items() if is_there[need] is one for path in paths] for one in (True, False)
+        [path for need, paths in groups.items() if installed[need] is one for path in paths] for one in (True, False)
     )
     counts = Counts()
     marks = "not gpu and not long" + ("" if kernels_in_use().kernels == "numba" else " and not compiled")
     arguments = ["-q", "-m", marks, "-p", "no:cacheprovider", *options, *(f"tests/{path}" for path in chosen)]
     status = pytest.main(arguments, [counts])
-    found = {
+    record = {
         "date": dt.datetime.now(dt.UTC).date().isoformat(), "commit": os.environ.get("COMMIT"),
         "command": f"python -m tests.systems.elsewhere {' '.join(sys.argv[1:])}", "python": platform.python_version(),
         "machine": platform.machine(), "numpy": np.__version__, "cudnn": cudnn_version(),
@@ -79,7 +79,7 @@ def main():
         "not_run": not_run,
     }  # fmt: skip
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
     raise SystemExit("the GIL is on: an extension module turned it on" if gil_is_on() != was_on else status)
 
 

@@ -217,17 +217,17 @@ def main():
     import_others()
     take_away(system)
     warnings.filterwarnings("error", category=EncodingWarning, module="pycudnnrnn")
-    found = {}
+    outcomes = {}
     for case in CASES:
         if names and case.__name__ not in names:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found[case.__name__] = ""
+            outcomes[case.__name__] = ""
             try:
                 case(pathlib.Path(folder))
             except BaseException:  # noqa: BLE001  whatever it is, it is what the system would show
-                found[case.__name__] = traceback.format_exc()
-    sys.stdout.write(json.dumps(found))
+                outcomes[case.__name__] = traceback.format_exc()
+    sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

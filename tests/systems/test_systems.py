@@ -116,8 +116,8 @@ def test_windows_sub_libraries_are_opened_first_and_their_folder_stays_known(win
     files = [put(windows / "bin" / name) for name in names]
     monkeypatch.setattr(_discovery.ctypes, "CDLL", Dll)
     monkeypatch.setattr(os, "add_dll_directory", folders.append, raising=False)
-    found = _discovery.open_library(Candidate(files[-1], "argument"))
-    assert (found.version, found.parts, opened, folders) == (version, tuple(files[:-1]), names, [str(windows / "bin")])
+    dll = _discovery.open_library(Candidate(files[-1], "argument"))
+    assert (dll.version, dll.parts, opened, folders) == (version, tuple(files[:-1]), names, [str(windows / "bin")])
     mixed = play.kernel({files[0].name: "C:/other/" + files[0].name})
     monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: mixed)
     with pytest.raises(_discovery.EngineError, match="is already loaded in this process, and two of them would mix"):

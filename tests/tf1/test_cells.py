@@ -42,9 +42,9 @@ def agree(problem, cells, xp=np):
     states = (problem.hx, problem.cx) if problem.spec.has_cell_state else (problem.hx,)
     fwd = problem.forward(is_training=False)
     results = cells(xp, make(problem.x), tuple(map(make, states)), problem.lengths)
-    for ours, theirs in zip(results, (fwd.output, fwd.output_h, fwd.output_c), strict=False):
+    for ours, oracle in zip(results, (fwd.output, fwd.output_h, fwd.output_c), strict=False):
         assert isinstance(ours, type(make(problem.x)))
-        assert np.abs(np.asarray(ours) - theirs).max(initial=0) <= 1e-12
+        assert np.abs(np.asarray(ours) - oracle).max(initial=0) <= 1e-12
     return results[0]
 
 

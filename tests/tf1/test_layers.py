@@ -34,9 +34,9 @@ def test_a_layer_computes_what_its_op_computes_forward_and_backward(spec, seed, 
         fwd = layer.forward(problem.x, states, **options)
         expected = problem.results(time_major=time_major)
         grads = fwd.backward(dy, tuple(d_states))
-        found = [fwd.outputs, *fwd.states, grads.inputs, *grads.initial_state, grads.params]
-        for ours, theirs in zip(found, expected.values(), strict=True):
-            assert np.array_equal(ours, theirs)
+        results = [fwd.outputs, *fwd.states, grads.inputs, *grads.initial_state, grads.params]
+        for ours, oracle in zip(results, expected.values(), strict=True):
+            assert np.array_equal(ours, oracle)
         again, states_again = layer(problem.x, states, **options)
         assert np.array_equal(again, fwd.outputs)
         assert [s.shape for s in states_again] == [tuple(s) for s in layer.state_shape(3)]
@@ -54,11 +54,11 @@ def test_a_backward_takes_gradients_of_states_as_a_tuple_or_one_by_one():
             layer.forward(x).backward(None, *wrong)
     with pytest.raises(StateError, match="kept no reserve"):
         layer.forward(x, training=False).backward()
-    kept = layer.forward(x, training=False, keep_reserve=True)
+    evaluated = layer.forward(x, training=False, keep_reserve=True)
     out = np.ones_like(layer.params)
-    kept.backward(None, (dh, dc), out=out, accumulate=True, retain=True)
+    evaluated.backward(None, (dh, dc), out=out, accumulate=True, retain=True)
     assert np.allclose(out, first.params + 1)
-    assert np.array_equal(kept.backward(None, (dh, dc)).params, first.params)
+    assert np.array_equal(evaluated.backward(None, (dh, dc)).params, first.params)
 
 
 # --- TF's layer tests -------------------------------------------------------------------------------------------------

@@ -16,18 +16,18 @@ def layer(**keywords):
 
 
 def built(**keywords):
-    made = layer(**keywords)
-    made.build((None, None, I))
-    return made
+    encoder = layer(**keywords)
+    encoder.build((None, None, I))
+    return encoder
 
 
 def test_the_layer_takes_r19s_arguments_and_refuses_as_documented():
-    made = package.CudnnLSTM(
+    encoder = package.CudnnLSTM(
         2, U, "linear_input", "unidirectional", 0.5, 3, "float16", lambda s, _: np.ones(s), "ones", "n"
     )
-    made.build((None, None, I))
-    assert np.array_equal(made.params, np.ones_like(made.params))
-    assert (made.spec.dropout, made.spec.seed, made.dtype, made.name) == (0.5, 3, "float16", "n")
+    encoder.build((None, None, I))
+    assert np.array_equal(encoder.params, np.ones_like(encoder.params))
+    assert (encoder.spec.dropout, encoder.spec.seed, encoder.dtype, encoder.name) == (0.5, 3, "float16", "n")
     for arguments, text in (
         ({"direction": "both"}, "Invalid direction: both, expecting unidirectional or bidirectional"),
         ({"dtype": "int32"}, "Only support float16, bfloat16, float32, float64, provided int32"),
@@ -46,9 +46,9 @@ def test_the_layer_says_what_it_is():
     assert layer().state_shape(7) == ([4, 7, U], [4, 7, U])
     assert package.CudnnGRU(3, U).state_shape(7) == ([3, 7, U],)
     for size, mode in ((3, "skip_input"), (4, "linear_input")):
-        made = package.CudnnLSTM(1, 3, "auto_select")
-        made.build((None, None, size))
-        assert (made.input_mode, made.spec.input_mode) == ("auto_select", mode)
+        encoder = package.CudnnLSTM(1, 3, "auto_select")
+        encoder.build((None, None, size))
+        assert (encoder.input_mode, encoder.spec.input_mode) == ("auto_select", mode)
 
 
 def test_what_is_known_once_the_input_size_is():
@@ -56,12 +56,12 @@ def test_what_is_known_once_the_input_size_is():
         _ = layer().input_size
     with pytest.raises(RuntimeError, match=r"CudnnLSTM\.canonical_weight_shapes invoked before input shape is known"):
         _ = layer().canonical_weight_shapes
-    made = built()
-    assert made.input_size == I
-    assert made.canonical_weight_shapes == ([(U, I)] * 4 + [(U, U)] * 4) * 2 + ([(U, 2 * U)] * 4 + [(U, U)] * 4) * 2
-    assert made.canonical_bias_shapes == [(U,)] * 32
-    assert isinstance(made.saveable, package.CudnnLSTMSaveable)
-    assert made.saveable.name == "enc/opaque_kernel_saveable"
+    encoder = built()
+    assert encoder.input_size == I
+    assert encoder.canonical_weight_shapes == ([(U, I)] * 4 + [(U, U)] * 4) * 2 + ([(U, 2 * U)] * 4 + [(U, U)] * 4) * 2
+    assert encoder.canonical_bias_shapes == [(U,)] * 32
+    assert isinstance(encoder.saveable, package.CudnnLSTMSaveable)
+    assert encoder.saveable.name == "enc/opaque_kernel_saveable"
 
 
 def test_build_refuses_as_documented():
@@ -72,29 +72,29 @@ def test_build_refuses_as_documented():
         with pytest.raises(ValueError) as raised:
             layer().build(shape)
         assert str(raised.value) == text
-    made = built()
-    params = made.params
-    made.build([None, None, I])
-    assert made.params is params
+    encoder = built()
+    params = encoder.params
+    encoder.build([None, None, I])
+    assert encoder.params is params
 
 
 @pytest.mark.parametrize("member", ["call", "__call__", "apply"])
 def test_calls_return_outputs_and_a_tuple_of_states(engine_calls, member):
-    made = layer()
+    encoder = layer()
     x, h, c = normal(T, B, I), normal(4, B, U), normal(4, B, U)
-    output, states = getattr(made, member)(x, (h, c))
+    output, states = getattr(encoder, member)(x, (h, c))
     assert not engine_calls[-1][1].keep_reserve
-    weights, biases = made.op.params_to_canonical(made.params)
-    expected = reference.forward(made.spec, weights, biases, x, h, c, [T] * B)
+    weights, biases = encoder.op.params_to_canonical(encoder.params)
+    expected = reference.forward(encoder.spec, weights, biases, x, h, c, [T] * B)
     assert isinstance(states, tuple)
-    for ours, theirs in zip((output, *states), expected, strict=True):
-        assert np.allclose(ours, theirs, atol=1e-12, rtol=0)
+    for ours, oracle in zip((output, *states), expected, strict=True):
+        assert np.allclose(ours, oracle, atol=1e-12, rtol=0)
     for error in (TypeError, ValueError):
         with pytest.raises(error, match="Invalid initial_state type: "):
-            made.call(x, [h, c])
+            encoder.call(x, [h, c])
     with pytest.raises(ValueError):
-        made.call(x, (h,))
-    assert len(made.inbound_nodes) == (member != "call")
+        encoder.call(x, (h,))
+    assert len(encoder.inbound_nodes) == (member != "call")
 
 
 def test_the_output_has_a_shape_and_no_mask():
@@ -107,24 +107,24 @@ def test_the_output_has_a_shape_and_no_mask():
 
 
 def test_a_config_makes_an_equal_layer_without_weights():
-    made = built(num_proj=1, bias_mode="single_input")
-    config = made.get_config()
+    encoder = built(num_proj=1, bias_mode="single_input")
+    config = encoder.get_config()
     twin = package.CudnnLSTM.from_config(config)
     assert not twin.built
     assert twin.get_config() == config
     assert (config["num_units"], config["direction"], config["num_proj"]) == (U, "bidirectional", 1)
     twin.build((None, None, I))
-    assert twin.spec == made.spec
-    assert np.array_equal(twin.params, made.params)
+    assert twin.spec == encoder.spec
+    assert np.array_equal(twin.params, encoder.params)
 
 
 def test_weights_come_out_and_go_in_as_numpy_arrays_all_or_none():
-    made, twin = built(), built()
-    (value,) = made.get_weights()
+    encoder, twin = built(), built()
+    (value,) = encoder.get_weights()
     with pytest.raises(ValueError, match="it is not built; call it once"):
-        type(made)(1, 3).set_weights([value])
+        type(encoder)(1, 3).set_weights([value])
     value += 1
-    assert not np.array_equal(value, made.params)
+    assert not np.array_equal(value, encoder.params)
     twin.set_weights([value])
     assert np.array_equal(twin.params, value)
     twin.add_weight("scale", (2,))

@@ -22,10 +22,10 @@ def test_the_ops_compute_the_equations_and_go_to_canonical_form_and_back(kind, g
     assert len(weights) == len(biases) == 2 * 2 * gates * dirs
     assert np.array_equal(op.canonical_to_params(weights, biases), params)
     x, *states = normal(T, B, I), normal(2 * dirs, B, U), normal(2 * dirs, B, U)
-    given = dict(zip(("input_h", "input_c") if gates == 4 else ("input_h",), states, strict=False))
+    named = dict(zip(("input_h", "input_c") if gates == 4 else ("input_h",), states, strict=False))
     expected = reference.forward(op.spec, weights, biases, x, *states, [T] * B)
-    for ours, theirs in zip(op(input_data=x, params=params, is_training=True, **given), expected, strict=False):
-        assert np.allclose(ours, theirs, atol=1e-12, rtol=0)
+    for ours, oracle in zip(op(input_data=x, params=params, is_training=True, **named), expected, strict=False):
+        assert np.allclose(ours, oracle, atol=1e-12, rtol=0)
 
 
 def test_the_saveable_has_layers_weights_before_biases_forward_before_backward():

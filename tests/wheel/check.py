@@ -56,8 +56,8 @@ def check_wheel(files):
 
 def check_sdist(names):
     """Everything that is needed to build, test and document; nothing that was built."""
-    wanted = {"pyproject.toml", "Makefile", "LICENSE", "SECURITY.md", "tests/stand_in/shim.c", "docs/index.md"}
-    assert wanted <= names, wanted - names
+    required = {"pyproject.toml", "Makefile", "LICENSE", "SECURITY.md", "tests/stand_in/shim.c", "docs/index.md"}
+    assert required <= names, required - names
     built = [n for n in names if n.startswith(("dist/", "build/", ".venv/")) or n.endswith((".pyc", ".so"))]
     assert not built, built
 
@@ -93,7 +93,7 @@ def run_instructions(wheel):
     as it will be when that is published. What an index has to have is asked of it, and not downloaded: some are large.
     Then a command that needs an extra runs, after what its error asks for has been installed.
     """
-    wanted = sorted(set(instructions()))
+    required = sorted(set(instructions()))
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))
@@ -105,7 +105,7 @@ def run_instructions(wheel):
         resolve = [*pip, "install", "--quiet", "--dry-run", "--no-deps", "--no-build-isolation"]
         local = ["--no-index", "--find-links", wheel.parent]
         asked = set()
-        for argument in sorted({argument for arguments in wanted for argument in arguments}):
+        for argument in sorted({argument for arguments in required for argument in arguments}):
             if not argument.startswith("."):
                 needed = Requirement(argument)
                 asked.add(needed.name)
@@ -131,7 +131,7 @@ def run_instructions(wheel):
         by_itself = INSTRUCTION.search(error.stderr)
         subprocess.run([*pip, "install", "--quiet", *by_itself[1].split()], check=True)
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return len(wanted)
+    return len(required)
 
 
 if __name__ == "__main__":
