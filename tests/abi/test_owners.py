@@ -19,7 +19,6 @@ from pycudnnrnn.engines.cudnn.descriptors import (
     DropoutDescriptor,
     FilterDescriptor,
     RNNDescriptor,
-    TensorDescriptor,
 )
 from pycudnnrnn.engines.cudnn.handles import Handle
 from pycudnnrnn.engines.cudnn.owned import Owned, live
@@ -140,18 +139,6 @@ def test_a_child_keeps_its_parent_and_the_states_and_is_closed_with_it(shim_path
         del rnn
         gc.collect()
         assert (alive(), memory()) == (None, None)
-
-
-def test_what_outlives_the_module_at_the_interpreters_end_goes_without_a_word(lib, monkeypatch):
-    """The main thread's own descriptors do: modules are emptied before it is."""
-    tensor = TensorDescriptor(lib, DType.FLOAT32, [1, 2, 3])
-    unraisable = []
-    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
-    monkeypatch.setattr(owned, "_LIVE", None)
-    monkeypatch.setattr(owned, "_Leaving", None)
-    del tensor
-    gc.collect()
-    assert unraisable == []
 
 
 AT_EXIT = """

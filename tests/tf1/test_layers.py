@@ -91,13 +91,11 @@ def test_bad_arguments_are_named_before_anything_is_built():
 
 
 def test_weights_of_another_framework_are_answered_with_what_takes_them():
-    layer, weights = CudnnLSTM(1, 4), [np.zeros((3, 16)), np.zeros((4, 16)), np.zeros(16)]  # Keras's
-    layer.build((None, None, 3))
+    layer = built()
     c = convert.Canonical(layer.op.spec, *layer.op.params_to_canonical(layer.params))
-    for wrong, got in ((weights, "3 arrays"), (c, "<class '.*Canonical'>")):
-        with pytest.raises(
-            ArgumentError, match=f"Invalid weights: {got}, expecting a list of 1, .* \\(from_canonical takes"
-        ):
+    for wrong, got in ((layer.get_weights() * 3, "3 arrays"), (c, "<class '.*Canonical'>")):
+        text = f"Invalid weights: {got}, expecting a list of 1, .* \\(from_canonical takes"
+        with pytest.raises(ArgumentError, match=text):
             layer.set_weights(wrong)
 
 
