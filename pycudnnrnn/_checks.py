@@ -198,9 +198,6 @@ _HERE: Final = {
 _CLASSES: Final = {"LSTM": "CudnnLSTM", "GRU": "CudnnGRU", "RNN": "CudnnRNNTanh or CudnnRNNRelu"}
 """Classes of torch and Keras, and their names here."""
 
-_OTHER_NAMES: Final = (("training", "is_training"), ("is_training", "training"))
-"""A wrong keyword, and the one that is meant if the method takes it."""
-
 _METHODS: Final = {
     "Saver.__init__": 'name what to save: Saver({"encoder": layer}), or Saver([layer])',
     "Saver.save": "there is no session here: save(path, global_step)",
@@ -241,8 +238,7 @@ def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: 
         return None
     signature = inspect.signature(method)
     taken = [p.replace(annotation=p.empty) for name, p in signature.parameters.items() if name != "self"]
-    here = _HERE | {name: f"it is {ours} here" for name, ours in _OTHER_NAMES if ours in signature.parameters}
-    hints = [f"{name}: {here[name]}" for name in keywords if name in here and name not in signature.parameters]
+    hints = [f"{name}: {_HERE[name]}" for name in keywords if name in _HERE and name not in signature.parameters]
     hints += [_METHODS[method.__qualname__]] if method.__qualname__ in _METHODS else []
     if "input_c" in signature.parameters and tuple in map(type, (*arguments, *keywords.values())):
         hints.append("input_h and input_c are two arguments here")

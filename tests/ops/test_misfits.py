@@ -64,6 +64,7 @@ HINTS = {
     "a layer's input": (lambda k: CudnnGRU(1, 8, **k), {"input_size": 4}, "from build(input_shape)"),
     "a layer's call": (lambda k: CudnnLSTM(1, 4)(X, **k), {"batch_first": True}, "it is time_major=False here"),
     "an activation": (lambda k: ops.CudnnRNNTanh(1, 8, 4, **k), {"activation": "relu"}, "CudnnRNNRelu are two"),
+    "an op's call": (lambda k: ops.CudnnGRU(1, 8, 4)(X, H, None, **k), {"training": True}, "is_training of an op"),
     "a layer's backward": (lambda k: CudnnLSTM(1, 4).forward(X).backward(**k), {"d_output": X}, "it is d_outputs"),
     "what nobody calls so": (lambda k: CudnnGRU(1, 4)(X, **k), {"speed": 3}, ""),
 }  # fmt: skip
