@@ -141,7 +141,10 @@ class TF1Layer:
         """
         with self._alone_until_built():
             before = self._scope
-            self._enter(scope)
+            if scope is not None:
+                check_text("scope", scope)
+            if scope and not self.built and not self._variables:
+                self._scope = scope
             try:
                 outputs = self.call(inputs, *args, **kwargs)
             except BaseException as error:
@@ -172,12 +175,6 @@ class TF1Layer:
     def _alone_until_built(self) -> contextlib.AbstractContextManager[Any]:
         """Let one thread build while the others wait. The caller has to read `built` again inside."""
         return contextlib.nullcontext() if self.built else self._building
-
-    def _enter(self, scope: str | None) -> None:
-        if scope is not None and not isinstance(scope, str):
-            raise ArgumentTypeError("scope", "a string or None", type(scope))
-        if scope and not self.built and not self._variables:
-            self._scope = scope
 
     def _record(self, inputs: Any, outputs: Any) -> None:
         flat = flatten(outputs)
