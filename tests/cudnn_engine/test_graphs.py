@@ -56,7 +56,6 @@ def test_a_training_step_replays_with_the_numpy_engines_numbers_whatever_the_inp
         assert all(np.array_equal(value, expected[name]) for name, value in results(graph).items())
     assert len(device.allocations) == allocations
     assert not played.calls, "a replay makes no call of cuDNN"
-    assert not played.complaints
 
 
 @pytest.mark.parametrize("op", [LSTM, GRU], ids=["lstm", "gru"])
@@ -109,7 +108,6 @@ def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_cap
         assert op.dropout_state("cuda:0") == state
         for work in calls:
             work()
-    assert not played.complaints
 
 
 def test_dropout_moves_on_with_each_replay_as_with_eager_calls_and_not_by_capturing(play):

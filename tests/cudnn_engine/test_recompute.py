@@ -31,7 +31,6 @@ def test_every_spec_gives_the_numpy_engines_numbers_and_each_chunk_runs_again_on
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
         expected = moved.results()
     assert_same(run_on(device, moved, time_major=by_time, checkpoint_every=every), expected)
-    assert not played.complaints
     chunks = -(-max(problem.full_lengths, default=0) // every)
     assert [played.counts[name] for name in PASSES] == [2 * chunks if chunks > 1 else chunks, chunks, chunks]
 

@@ -41,7 +41,7 @@ def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(p
 @pytest.mark.parametrize("known", [False, True], ids=["first call", "known call"])
 def test_data_that_begin_on_any_element_are_copied_for_cudnn(play, known, lengths):
     """The stand-in refuses what is not aligned, since nobody knows what cuDNN makes of it."""
-    played, _, device = play()
+    _, _, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 3, 4, direction="bidirectional"), 4, 3, lengths, seed=5)
     arrays = on_device(device, problem)
     expected = run(problem, arrays)
@@ -52,19 +52,17 @@ def test_data_that_begin_on_any_element_are_copied_for_cudnn(play, known, length
         host(behind)[...] = host(arrays[name])
         results = run(problem, arrays | {name: behind})
         assert all(np.array_equal(results[result], expected[result]) for result in expected), name
-    assert not played.complaints
 
 
 @pytest.mark.parametrize(("kind", "most"), [("lstm", 128), ("gru", 128), ("rnn_tanh", 256), ("rnn_relu", 256)])
 def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(play, kind, most):
-    played, _, device = play()
+    _, _, device = play()
     for units in (most, most + 1):
         op = KINDS[kind](1, units, 2, algo="persist_static_small_h")
         op.prepare(2, 1, device="cuda:0")
         text = f"num_units: {units}, expecting at most {most} in training"
         with contextlib.nullcontext() if units == most else pytest.raises(ArgumentError, match=text):
             run_on(device, make_problem(op, 2, 1, None, seed=0))
-    assert not played.complaints
 
 
 def test_auto_does_not_try_small_h_where_it_has_no_backward():

@@ -129,6 +129,20 @@ def test_memory_stays_while_one_of_its_streams_is_captured_and_goes_back_later(o
     assert not stream_memory._LEFT
 
 
+def test_memory_that_no_event_can_order_goes_back_when_the_host_may_wait(owners):
+    """Its last stream is another thread's own."""
+    device, owner = owners.device, owners.new("dropout")
+    home, last = device.current, Stream()
+    owners.use_on(last, owner)
+    device.orders = lambda *_: False
+    device.waits.clear()
+    owner.clear()
+    gc.collect()
+    assert not device.waits
+    owners.plan()
+    assert device.waits == [(home, last)]
+
+
 @NAMES
 def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_exit(owners, name):
     device = owners.device

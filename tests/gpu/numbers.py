@@ -63,17 +63,17 @@ def largest(one, other):
     return difference if np.isfinite(difference) else np.inf
 
 
-def worst(found, expected, problem):
+def worst(results, expected, problem):
     """Return the largest error as a share of the allowed eps * sqrt(T * U * L) * scale, and such shares by name."""
     spec = problem.spec
     size = ALLOWED[spec.dtype] * (len(problem.x) * spec.num_units * spec.num_layers) ** 0.5
     errors = {}
-    for name, value in found.items():
+    for name, value in results.items():
         scale = max(1.0, float(np.abs(expected[name]).max(initial=0)))
         errors[name] = largest(value, expected[name]) / (EPS[spec.dtype] * size * scale)
     return max(errors.values()), errors
 
 
-def differ(found, expected):
+def differ(results, expected):
     """The names of the results that are not the same to the bit."""
-    return [name for name in expected if not np.array_equal(found[name], expected[name])]
+    return [name for name in expected if not np.array_equal(results[name], expected[name])]

@@ -57,8 +57,8 @@ class Prepared:
 
     def results(self, way):
         """Every result, on the host."""
-        found = {name: getattr(self, name) for name in self.RESULTS}
-        return {name: way.get(array).copy() for name, array in found.items() if array is not None}
+        arrays = {name: getattr(self, name) for name in self.RESULTS}
+        return {name: way.get(array).copy() for name, array in arrays.items() if array is not None}
 
 
 @contextlib.contextmanager

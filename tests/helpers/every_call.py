@@ -13,15 +13,12 @@ CALLS = (
 
 
 class EveryCall:
-    """`device` is a `CudaDevice`, or what stands for one; the engine is whoever runs on "cuda".
+    """`device` stands for a `CudaDevice`; the engine is whoever runs on "cuda"."""
 
-    `relaid` brings the problem's params to the layout of that engine.
-    """
-
-    def __init__(self, device, relaid=lambda problem: problem):
+    def __init__(self, device):
         self.device = device
         self.op = op = ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3)
-        self.problem = relaid(make_problem(op, 3, 2, None, seed=5))
+        self.problem = make_problem(op, 3, 2, None, seed=5)
         names = ("x", "hx", "params", "dy")
         self.arrays = a = {name: device.from_host(getattr(self.problem, name)) for name in names}
         self.fwd, self.data = self.forward(), self.forward()
@@ -50,8 +47,3 @@ class EveryCall:
 
     def forward(self, **keywords):
         return self.op.forward(self.arrays["x"], self.arrays["hx"], self.arrays["params"], **keywords)
-
-    def drop(self):
-        """Let go of everything that owns something native."""
-        self.fwd = self.data = self.plan = self.graph = None
-        self.calls, self.arrays = {}, {}

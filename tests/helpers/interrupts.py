@@ -29,7 +29,7 @@ def at_every_moment(call, files, step=1):
         frame.f_trace_opcodes = True
         return instruction
 
-    kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     try:
         for moment in (None, *range(0, 100_000, step)):
             left = moment
@@ -43,5 +43,5 @@ def at_every_moment(call, files, step=1):
             if None not in (moment, left):
                 return
     finally:
-        signal.signal(signal.SIGINT, kept)
+        signal.signal(signal.SIGINT, handler)
     raise AssertionError("there is no end")

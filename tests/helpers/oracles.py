@@ -46,8 +46,8 @@ def random_canonical(spec, seed):
 def written(framework, mode="lstm", layers=1, direction="unidirectional", **changes):
     """Return a small model as a framework has it, with arrays changed, added or, for None, left out."""
     c = random_canonical(RNNSpec(mode, layers, 4, 3, direction=direction), 1)
-    found = getattr(convert, framework).from_canonical(c) | changes
-    return {name: array for name, array in found.items() if array is not None}
+    arrays = getattr(convert, framework).from_canonical(c) | changes
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def random_call(spec, seed, sizes=None):
@@ -69,16 +69,16 @@ def run_ours(c, x, hx, cx, lengths):
     return fwd.output, fwd.output_h, fwd.output_c
 
 
-def worst(ours, theirs):
+def worst(ours, expected):
     """Return the largest difference of output, output_h and output_c, relative where they pass 1 (relu may)."""
-    assert [a is None for a in ours] == [b is None for b in theirs]
-    found = 0.0
-    for a, b in zip(ours, theirs, strict=True):
+    assert [a is None for a in ours] == [b is None for b in expected]
+    difference = 0.0
+    for a, b in zip(ours, expected, strict=True):
         if a is not None:
             assert a.shape == b.shape
             assert not np.isnan(a - b).any(), "max() would leave a NaN out"
-            found = max(found, float((np.abs(a - b) / np.maximum(1, np.abs(b))).max()))
-    return found
+            difference = max(difference, float((np.abs(a - b) / np.maximum(1, np.abs(b))).max()))
+    return difference
 
 
 def check_both_directions(framework, spec, seed, *, read=None, write=None, tolerance=1e-12, lossless=True, sizes=None):
@@ -90,32 +90,32 @@ def check_both_directions(framework, spec, seed, *, read=None, write=None, toler
         assert array.flags.c_contiguous, name
         assert not any(np.shares_memory(array, other) for other in (*c.weights, *c.biases)), name
     call = random_call(spec, seed + 1, sizes)
-    theirs = RUNNERS[framework][0](arrays, spec, *call)
-    out = worst(run_ours(c, *call), theirs)
+    expected = RUNNERS[framework][0](arrays, spec, *call)
+    out = worst(run_ours(c, *call), expected)
     back = module.to_canonical(arrays, **(read or {}))
-    error = max(out, worst(run_ours(back, *call), theirs))
+    error = max(out, worst(run_ours(back, *call), expected))
     assert error <= tolerance, (out, error)
     equal_dicts(module.from_canonical(back, **(write or {})), arrays)
-    for ours, theirs_too in zip(back.weights, c.weights, strict=True):
-        assert ours.tobytes() == theirs_too.tobytes()
+    for ours, before in zip(back.weights, c.weights, strict=True):
+        assert ours.tobytes() == before.tobytes()
     if back.spec == spec and lossless:
         equal_models(back, c)
     return error
 
 
-def equal_dicts(ours, theirs):
+def equal_dicts(ours, expected):
     """Assert equal names in equal order, and equal bits."""
-    assert list(ours) == list(theirs)
+    assert list(ours) == list(expected)
     for name, array in ours.items():
-        assert array.dtype == theirs[name].dtype, name
-        assert array.shape == theirs[name].shape, name
-        assert array.tobytes() == theirs[name].tobytes(), name
+        assert array.dtype == expected[name].dtype, name
+        assert array.shape == expected[name].shape, name
+        assert array.tobytes() == expected[name].tobytes(), name
 
 
-def equal_models(ours, theirs):
+def equal_models(ours, expected):
     """Assert equal specs, and equal bits."""
-    assert ours.spec == theirs.spec
-    for mine, other in ((ours.weights, theirs.weights), (ours.biases, theirs.biases)):
+    assert ours.spec == expected.spec
+    for mine, other in ((ours.weights, expected.weights), (ours.biases, expected.biases)):
         assert len(mine) == len(other)
         assert all(a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in zip(mine, other, strict=True))
 

@@ -26,18 +26,18 @@ def torch_arrays(spec, weights, biases):
     """Return canonical weights and biases under torch's parameter names."""
     gates = spec.num_gates
     of_layer = len(weights) // spec.num_pseudo_layers
-    found = {}
+    results = {}
     for p in range(spec.num_pseudo_layers):
         layer, direction = divmod(p, spec.num_dirs)
         suffix = f"_l{layer}" + ("_reverse" if direction else "")
         w, b = weights[p * of_layer : (p + 1) * of_layer], biases[p * 2 * gates : (p + 1) * 2 * gates]
-        found["weight_ih" + suffix] = np.concatenate(w[:gates])
-        found["weight_hh" + suffix] = np.concatenate(w[gates : 2 * gates])
-        found["bias_ih" + suffix] = np.concatenate(b[:gates])
-        found["bias_hh" + suffix] = np.concatenate(b[gates:])
+        results["weight_ih" + suffix] = np.concatenate(w[:gates])
+        results["weight_hh" + suffix] = np.concatenate(w[gates : 2 * gates])
+        results["bias_ih" + suffix] = np.concatenate(b[:gates])
+        results["bias_hh" + suffix] = np.concatenate(b[gates:])
         if spec.num_proj:
-            found["weight_hr" + suffix] = w[2 * gates]
-    return found
+            results["weight_hr" + suffix] = w[2 * gates]
+    return results
 
 
 def run_torch(problem: Problem) -> dict[str, np.ndarray]:
@@ -54,24 +54,24 @@ def run_torch(problem: Problem) -> dict[str, np.ndarray]:
     if lstm:
         loss = loss + (cy * torch.tensor(problem.dcy)).sum()
     loss.backward()
-    found = {"y": y, "hy": hy, "dx": x.grad, "dhx": hx.grad}
+    results = {"y": y, "hy": hy, "dx": x.grad, "dhx": hx.grad}
     if lstm:
-        found |= {"cy": cy, "dcx": cx.grad}
-    found |= {f"d_{name}": parameter.grad for name, parameter in module.named_parameters()}
-    return {name: tensor.detach().numpy() for name, tensor in found.items()}
+        results |= {"cy": cy, "dcx": cx.grad}
+    results |= {f"d_{name}": parameter.grad for name, parameter in module.named_parameters()}
+    return {name: tensor.detach().numpy() for name, tensor in results.items()}
 
 
 def run_ours(problem: Problem, **keywords) -> dict[str, np.ndarray]:
     """Return the same from our op, under the same names."""
-    found = problem.results(**keywords)
-    named = torch_arrays(problem.spec, *problem.op.params_to_canonical(found.pop("dparams")))
-    return found | {f"d_{name}": value for name, value in named.items()}
+    results = problem.results(**keywords)
+    named = torch_arrays(problem.spec, *problem.op.params_to_canonical(results.pop("dparams")))
+    return results | {f"d_{name}": value for name, value in named.items()}
 
 
-def worst_error(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:
+def worst_error(ours: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> tuple[float, str]:
     """Return the largest absolute difference, and where it is; there is none where there is a NaN."""
-    assert ours.keys() == theirs.keys()
+    assert ours.keys() == expected.keys()
     for name, array in ours.items():
-        assert array.shape == theirs[name].shape, name
-        assert not np.isnan(array - theirs[name]).any(), name
-    return max((float(np.abs(array - theirs[name]).max(initial=0)), name) for name, array in ours.items())
+        assert array.shape == expected[name].shape, name
+        assert not np.isnan(array - expected[name]).any(), name
+    return max((float(np.abs(array - expected[name]).max(initial=0)), name) for name, array in ours.items())

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-KEPT = (
+PARTS = (
     ".ci", "pycudnnrnn", "tests", "benchmarks", "docs", "examples", "typing_tests", "pyproject.toml", "README.md",
     "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Makefile",
 )  # fmt: skip
@@ -13,7 +13,7 @@ KEPT = (
 
 def copy_tree(target: Path) -> Path:
     """Copy the tree into an empty folder and return the folder."""
-    for name in KEPT:
+    for name in PARTS:
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
     return target

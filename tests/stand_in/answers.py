@@ -44,7 +44,7 @@ class Answers:
         self.engine, self.version = engine or NumpyEngine(), version
         self.layouts, self.refused = {}, {}
         self.launches, self.ran, self.described = [], [], []
-        self._kept, self._dropouts, self._built, self._laid_out = {}, {}, {}, {}
+        self._reserves, self._dropouts, self._built, self._laid_out = {}, {}, {}, {}
         self._tokens = itertools.count(1)
 
     # --- handles, streams, versions
@@ -91,10 +91,10 @@ class Answers:
     # --- sizes and layout
 
     def _spec(self, rnn):
-        found = native.rnn(self.library, rnn)
-        if not found["dropoutDesc"]:
+        settings = native.rnn(self.library, rnn)
+        if not settings["dropoutDesc"]:
             raise native.Refused(native.NULL_POINTER, "whether a dropout descriptor may be NULL is not known")
-        return native.spec_of(found, self._dropouts[found["dropoutDesc"]][0]), found
+        return native.spec_of(settings, self._dropouts[settings["dropoutDesc"]][0]), settings
 
     def cudnnBuildRNNDynamic(self, handle, rnn, batch):
         self._handle(handle)
@@ -184,7 +184,7 @@ class Answers:
     def _problem(self, handle, rnn, x_desc, y_desc, h_desc, *c_descs):
         """Read what the descriptors say of a pass, and hold them against each other."""
         self._handle(handle)
-        spec, found = self._spec(rnn)
+        spec, settings = self._spec(rnn)
         x, y = native.data(self.library, x_desc), native.data(self.library, y_desc)
         widths = x["vectorSize"], y["vectorSize"]
         if widths != (spec.input_size, spec.output_size):
@@ -195,7 +195,7 @@ class Answers:
         if spec.algo == "persist_dynamic" and self._built.get(rnn) != B:
             raise native.Refused(native.BAD_VALUE, f"built for a batch of {self._built.get(rnn)}")
         packed = x["layout"] is LAYOUTS.SEQ_MAJOR_PACKED
-        if bool(found["auxFlags"]) is packed or any(x["paddingFill"]):
+        if bool(settings["auxFlags"]) is packed or any(x["paddingFill"]):
             reason = "whether packed data may have padded I/O is not known" if packed else "padded I/O is off"
             raise native.Refused(native.BAD_VALUE, f"{reason}, or its fill is not zero")
         states = [(h_desc, spec.state_size), *((c, spec.num_units) for c in c_descs if spec.has_cell_state)]
@@ -210,7 +210,7 @@ class Answers:
         if (ragged or packed) and spec.algo != "standard":
             raise native.Refused(native.NOT_SUPPORTED, "ragged lengths, or packed data")
         self.described.append((x["layout"].name, tuple(lengths)))
-        return spec, found, Schedule(T, B, tuple(lengths) if ragged else None, time_major), x
+        return spec, settings, Schedule(T, B, tuple(lengths) if ragged else None, time_major), x
 
     def _memory(self, spec, x):
         """Return what gives the arrays at addresses: data as `_Data`, states as they are."""
@@ -230,7 +230,7 @@ class Answers:
 
         return data, states
 
-    def _scratch_given(self, spec, x, mode, workspace_nbytes, workspace, reserve_nbytes, reserve):
+    def _check_scratch(self, spec, x, mode, workspace_nbytes, workspace, reserve_nbytes, reserve):
         needed_workspace, needed_reserve = _scratch(spec, x, mode)
         if workspace_nbytes < needed_workspace or not workspace:
             raise native.Refused(native.BAD_SIZE, "workspace")
@@ -238,18 +238,18 @@ class Answers:
         if mode and (reserve_nbytes < needed_reserve or not reserve or reserve % 16):
             raise native.Refused(native.BAD_SIZE, "reserve")
 
-    def _keep(self, reserve, nbytes, kept, stage):
+    def _store(self, reserve, nbytes, content, stage):
         token = next(self._tokens)
-        self._kept[token] = kept
+        self._reserves[token] = content
         space = native.view(reserve, (nbytes,), np.uint8)
         space[:] = np.arange(nbytes) % 251
         space[:16].view("<u8")[:] = token, stage
 
     def _recall(self, reserve, stage):
-        token, found = native.view(reserve, (16,), np.uint8).view("<u8")
-        if int(token) not in self._kept or int(found) != stage:
-            raise native.Refused(native.EXECUTION_FAILED, f"reserve holds stage {found}, expecting {stage}")
-        return self._kept[int(token)].copy()
+        token, at = native.view(reserve, (16,), np.uint8).view("<u8")
+        if int(token) not in self._reserves or int(at) != stage:
+            raise native.Refused(native.EXECUTION_FAILED, f"reserve holds stage {at}, expecting {stage}")
+        return self._reserves[int(token)].copy()
 
     def _refuse(self, function, spec):
         if (function, str(spec.algo)) in self.refused:
@@ -263,22 +263,22 @@ class Answers:
         self, handle, rnn, mode, _dev, x_desc, x, y_desc, y, h_desc, hx, hy, c_desc, cx, cy,
         params_nbytes, params, workspace_nbytes, workspace, reserve_nbytes, reserve,
     ):  # fmt: skip
-        spec, found, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
+        spec, settings, schedule, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc, c_desc)
         self._refuse("cudnnRNNForward", spec)
         if schedule.lengths is not None and not any(schedule.lengths):
             raise native.Refused(native.EXECUTION_FAILED, "every length is zero")
         if params_nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "params")
-        self._scratch_given(spec, x_data, mode, workspace_nbytes, workspace, reserve_nbytes, reserve)
+        self._check_scratch(spec, x_data, mode, workspace_nbytes, workspace, reserve_nbytes, reserve)
         data, states = self._memory(spec, x_data)
         dropout = None
         if mode and spec.dropout and spec.num_layers > 1:
-            address = self._dropouts[found["dropoutDesc"]][1]
+            address = self._dropouts[settings["dropoutDesc"]][1]
             position, seed = struct.unpack("<QQ", ctypes.string_at(address, 16))
             dropout = NumpyDropout(DropoutState("numpy", seed, position))
             native.write(address, "<Q", position + 1)
         batch = CallConfig(_plain(spec, dropout=spec.dropout), schedule, bool(mode), dropout)
-        out_y, out_h, out_c, kept = self.engine.calls(batch).forward(schedule, {
+        out_y, out_h, out_c, ours = self.engine.calls(batch).forward(schedule, {
             "params": native.view(params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy).copy(),
             "x": data(x, spec.input_size).read(),
             "hx": states(hx, spec.state_size).copy() if hx else None,
@@ -296,7 +296,7 @@ class Answers:
                 "hx": states(hx, spec.state_size).tobytes() if hx else None,
                 "cx": states(cx, spec.num_units).tobytes() if cx else None,
             }  # fmt: skip
-            self._keep(reserve, reserve_nbytes, _Kept(kept, checks), 1)
+            self._store(reserve, reserve_nbytes, _Content(ours, checks), 1)
         self._launched(handle, "forward", spec)
 
     def cudnnRNNBackwardData_v8(
@@ -309,16 +309,16 @@ class Answers:
             raise native.Refused(native.NOT_SUPPORTED, "PyTorch trains no more units with it")
         if schedule.lengths is not None and 0 in schedule.lengths:
             raise native.Refused(native.EXECUTION_FAILED, "a length is zero")
-        self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
-        kept = self._recall(reserve, 1)
+        self._check_scratch(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
+        content = self._recall(reserve, 1)
         data, states = self._memory(spec, x_data)
-        kept.same("y", data(y, spec.output_size).tobytes())
-        kept.same("params", ctypes.string_at(params, params_nbytes))
-        kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
-        kept.same("cx", states(cx, spec.num_units).tobytes() if cx and spec.has_cell_state else kept.checks["cx"])
+        content.same("y", data(y, spec.output_size).tobytes())
+        content.same("params", ctypes.string_at(params, params_nbytes))
+        content.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
+        content.same("cx", states(cx, spec.num_units).tobytes() if cx and spec.has_cell_state else content.checks["cx"])
         if not dhy or (spec.has_cell_state and not dcy):
             raise native.Refused(native.NULL_POINTER, "whether dhy and dcy may be NULL is not known")
-        out = kept.reserve.backward_data(
+        out = content.reserve.backward_data(
             data(dy, spec.output_size).read(),
             states(dhy, spec.state_size).copy(),
             states(dcy, spec.num_units).copy() if spec.has_cell_state else None,
@@ -328,7 +328,7 @@ class Answers:
             states(dhx, spec.state_size)[...] = out[1]
         if dcx and spec.has_cell_state:
             states(dcx, spec.num_units)[...] = out[2]
-        self._keep(reserve, reserve_nbytes, kept, 2)
+        self._store(reserve, reserve_nbytes, content, 2)
         self._launched(handle, "backward_data", spec)
 
     def cudnnRNNBackwardWeights_v8(
@@ -338,14 +338,14 @@ class Answers:
         spec, _, _, x_data = self._problem(handle, rnn, x_desc, y_desc, h_desc)
         if params_nbytes != self._params_nbytes(spec):
             raise native.Refused(native.BAD_SIZE, "params")
-        self._scratch_given(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
-        kept = self._recall(reserve, 2)
+        self._check_scratch(spec, x_data, 1, workspace_nbytes, workspace, reserve_nbytes, reserve)
+        content = self._recall(reserve, 2)
         data, states = self._memory(spec, x_data)
-        kept.same("x", data(x, spec.input_size).tobytes())
-        kept.same("y", data(y, spec.output_size).tobytes())
-        kept.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
+        content.same("x", data(x, spec.input_size).tobytes())
+        content.same("y", data(y, spec.output_size).tobytes())
+        content.same("hx", states(hx, spec.state_size).tobytes() if hx else None)
         out = native.view(d_params, (params_nbytes // spec.dtype.itemsize,), spec.dtype.numpy)
-        kept.reserve.backward_weights(out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
+        content.reserve.backward_weights(out, accumulate=add == libcudnn.cudnnWgradMode_t.ADD)
         self._launched(handle, "backward_weights", spec)
 
 
@@ -375,17 +375,17 @@ class _Data:
             self.memory[...] = padded if padding else np.where(self.valid[..., None], padded, self.memory)
 
 
-class _Kept:
+class _Content:
     """A reserve's content: what the NumPy engine keeps, and the arrays that cuDNN would read again."""
 
     def __init__(self, reserve, checks):
         self.reserve, self.checks = reserve, checks
 
     def copy(self):
-        return _Kept(self.reserve.copy(), self.checks)
+        return _Content(self.reserve.copy(), self.checks)
 
-    def same(self, name, found):
-        if self.checks[name] != found:
+    def same(self, name, memory):
+        if self.checks[name] != memory:
             raise native.Refused(native.EXECUTION_FAILED, f"{name} is not what the forward had")
 
 

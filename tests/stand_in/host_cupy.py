@@ -47,7 +47,7 @@ class HostArray(cupy.ndarray):
     def __getitem__(self, key):
         parts = key if isinstance(key, tuple) else (key,)
         if any(isinstance(part, (list, cupy.ndarray, np.ndarray)) for part in parts):
-            return self.made(host(self)[lower(key)])
+            return self.lifted(host(self)[lower(key)])
         return super().__getitem__(key)
 
     @property
@@ -65,7 +65,7 @@ class HostArray(cupy.ndarray):
         self.device_.check_here("a read, which waits for the current stream of the current device")
         return host(self).copy()
 
-    def made(self, result):
+    def lifted(self, result):
         return lift(result, self.device_)
 
     def __array_finalize__(self, parent):
@@ -99,14 +99,14 @@ def lower(value):
 def lift(value, device):
     """A CuPy array of a NumPy one."""
     value = np.asarray(value)
-    made = device.empty(value.shape, value.dtype)
-    host(made)[...] = value
-    return made
+    array = device.empty(value.shape, value.dtype)
+    host(array)[...] = value
+    return array
 
 
 def _operator(name):
     def operate(self, *others):
-        return self.made(getattr(host(self), f"__{name}__")(*map(lower, others)))
+        return self.lifted(getattr(host(self), f"__{name}__")(*map(lower, others)))
 
     return operate
 
@@ -121,7 +121,7 @@ def _in_place(name):
 
 def _method(name):
     def call(self, *arguments, **keywords):
-        return self.made(getattr(host(self), name)(*map(lower, arguments), **keywords))
+        return self.lifted(getattr(host(self), name)(*map(lower, arguments), **keywords))
 
     return call
 
@@ -145,24 +145,24 @@ def use_host_cupy(device):
 
         return call
 
-    def found(name):
+    def attribute(name):
         if name in NOT_NUMPYS:
             raise AttributeError(name)
         return function(name) if callable(getattr(np, name)) else getattr(np, name)
 
-    namespace.__getattr__ = found
+    namespace.__getattr__ = attribute
     plain = type(device).allocate
 
     def empty(shape, dtype):
         nbytes = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-        made = HostArray(shape, dtype, memptr=plain(device, nbytes))
-        made.device_ = device
-        return made
+        array = HostArray(shape, dtype, memptr=plain(device, nbytes))
+        array.device_ = device
+        return array
 
     def from_dlpack(tensor):
-        made = imported(tensor, HostArray)
-        made.device_ = device
-        return made
+        array = imported(tensor, HostArray)
+        array.device_ = device
+        return array
 
     namespace.from_dlpack = from_dlpack
     namespace.asnumpy = lower

@@ -281,9 +281,9 @@ class HostDevice:
         return host(array).copy()
 
     def from_host(self, array):
-        made = self.empty(array.shape, array.dtype)
-        host(made)[...] = array
-        return made
+        copy = self.empty(array.shape, array.dtype)
+        host(copy)[...] = array
+        return copy
 
 
 def imported(tensor, kind=cupy.ndarray):

@@ -29,36 +29,31 @@ class _Borrowed:
         self._as_parameter_ = ctypes.cast(address, kind)
 
 
-def rnn(library, address):
-    return descriptors.RNNDescriptor.read(_Borrowed(library, libcudnn.cudnnRNNDescriptor_t, address))
+def _reader(kind, descriptor):
+    return lambda library, address: descriptor.read(_Borrowed(library, kind, address))
 
 
-def data(library, address):
-    return descriptors.RNNDataDescriptor.read(_Borrowed(library, libcudnn.cudnnRNNDataDescriptor_t, address))
-
-
-def tensor(library, address):
-    return descriptors.TensorDescriptor.read(_Borrowed(library, libcudnn.cudnnTensorDescriptor_t, address))
-
-
-def filter_(library, address):
-    return descriptors.FilterDescriptor.read(_Borrowed(library, libcudnn.cudnnFilterDescriptor_t, address))
+rnn = _reader(libcudnn.cudnnRNNDescriptor_t, descriptors.RNNDescriptor)
+data = _reader(libcudnn.cudnnRNNDataDescriptor_t, descriptors.RNNDataDescriptor)
+tensor = _reader(libcudnn.cudnnTensorDescriptor_t, descriptors.TensorDescriptor)
+filter_ = _reader(libcudnn.cudnnFilterDescriptor_t, descriptors.FilterDescriptor)
 
 
 _BIAS_MODES = {native: ours for ours, native in descriptors.BIAS_MODES.items()}
 _DATA_TYPES = {native: ours for ours, native in descriptors.DATA_TYPES.items()}
 
 
-def spec_of(found, dropout):
+def spec_of(settings, dropout):
     """The spec that an RNN descriptor stands for."""
-    clipped = found["clipMode"] is libcudnn.cudnnRNNClipMode_t.MINMAX
+    clipped = settings["clipMode"] is libcudnn.cudnnRNNClipMode_t.MINMAX
     return RNNSpec(
-        RNNMode[found["cellMode"].name], found["numLayers"], found["hiddenSize"], found["inputSize"],
-        InputMode[found["inputMode"].name], Direction[found["dirMode"].name], _DATA_TYPES[found["dataType"]],
-        dropout=dropout, num_proj=None if found["projSize"] == found["hiddenSize"] else found["projSize"],
-        bias_mode=_BIAS_MODES[found["biasMode"]], cell_clip=(found["lclip"], found["rclip"]) if clipped else None,
-        algo=Algorithm[found["algo"].name], math_type=MathType[found["mathType"].name.replace("_MATH", "")],
-        compute_dtype=_DATA_TYPES[found["mathPrec"]],
+        RNNMode[settings["cellMode"].name], settings["numLayers"], settings["hiddenSize"], settings["inputSize"],
+        InputMode[settings["inputMode"].name], Direction[settings["dirMode"].name], _DATA_TYPES[settings["dataType"]],
+        dropout=dropout, num_proj=None if settings["projSize"] == settings["hiddenSize"] else settings["projSize"],
+        bias_mode=_BIAS_MODES[settings["biasMode"]],
+        cell_clip=(settings["lclip"], settings["rclip"]) if clipped else None,
+        algo=Algorithm[settings["algo"].name], math_type=MathType[settings["mathType"].name.replace("_MATH", "")],
+        compute_dtype=_DATA_TYPES[settings["mathPrec"]],
     )  # fmt: skip
 
 

@@ -22,11 +22,11 @@ def on_device(device, problem, time_major=True):
 
 def run(problem, arrays, **keywords):
     """Every result and gradient of a problem computed on the device's arrays; on the host, data by time first."""
-    found = dataclasses.replace(problem, **arrays).results(**keywords)
-    found = {name: host(array).copy() for name, array in found.items()}
+    results = dataclasses.replace(problem, **arrays).results(**keywords)
+    results = {name: host(array).copy() for name, array in results.items()}
     if keywords.get("time_major", True):
-        return found
-    return found | {name: found[name].swapaxes(0, 1) for name in ("y", "dx")}
+        return results
+    return results | {name: results[name].swapaxes(0, 1) for name in ("y", "dx")}
 
 
 def run_on(device, problem, **keywords):

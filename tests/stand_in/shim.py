@@ -95,11 +95,11 @@ class Shim(Answers):
             return False
 
         def run():
-            kept, self.handles[handle] = self.handles[handle], device.current.ptr
+            before, self.handles[handle] = self.handles[handle], device.current.ptr
             try:
                 getattr(self, name)(*arguments)
             finally:
-                self.handles[handle] = kept
+                self.handles[handle] = before
 
         stream.capturing.append(run)
         return True
