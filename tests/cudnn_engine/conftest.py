@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import threading
 import types
 
 import cupy
@@ -52,10 +51,10 @@ def cuda(monkeypatch):
     """In CuPy's place: what a `CudaDevice` asks of it, on a machine with two GPUs.
 
     `code` is what CUDA fails with, `asked` lists the functions that were called, `order` the events and waits, and
-    `current.stream` is a thread's own.
+    `current` is the current stream.
     """
-    played = types.SimpleNamespace(code=0, asked=[], order=[], current=threading.local())
-    real, null = cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.Stream.null
+    played = types.SimpleNamespace(code=0, asked=[], order=[], current=cupy.cuda.Stream.null)
+    real = cupy.cuda.runtime.CUDARuntimeError
 
     def function(name, result=None):
         def call(*_):
@@ -69,14 +68,12 @@ def cuda(monkeypatch):
     @contextlib.contextmanager
     def current_device(_index):
         function("setDevice")()
-        try:
-            yield
-        finally:
-            function("setDevice")()
+        yield
+        function("setDevice")()
 
     class Event:
         def __init__(self, disable_timing):
-            self.timed = not disable_timing
+            assert disable_timing
 
         def record(self, stream):
             played.order.append(("record", stream))
@@ -96,11 +93,6 @@ def cuda(monkeypatch):
         def wait_event(self, _event):
             played.order.append(("wait", self))
 
-        @classmethod
-        def from_external(cls, foreign):
-            return cls(foreign.__cuda_stream__()[1])
-
-    Stream.null = null
     results = {"getDevice": 0, "getDeviceCount": 2, "memGetInfo": (1, 2), "deviceSynchronize": None}
     runtime = types.SimpleNamespace(
         CUDARuntimeError=real, streamCaptureModeThreadLocal=1,
@@ -108,7 +100,7 @@ def cuda(monkeypatch):
     )  # fmt: skip
     namespace = types.SimpleNamespace(
         runtime=runtime, Event=Event, Stream=Stream, Device=current_device,
-        get_current_stream=lambda: getattr(played.current, "stream", null),
+        get_current_stream=lambda: played.current,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=namespace, ndarray=cupy.ndarray))
     played.stream = Stream

@@ -129,20 +129,6 @@ def test_memory_stays_while_one_of_its_streams_is_captured_and_goes_back_later(o
     assert not stream_memory._LEFT
 
 
-def test_memory_that_no_event_can_order_goes_back_when_the_host_may_wait(owners):
-    """Its last stream is another thread's own."""
-    device, owner = owners.device, owners.new("dropout")
-    home, last = device.current, Stream()
-    owners.use_on(last, owner)
-    device.orders = lambda *_: False
-    device.waits.clear()
-    owner.clear()
-    gc.collect()
-    assert not device.waits
-    owners.plan()
-    assert device.waits == [(home, last)]
-
-
 @NAMES
 def test_nothing_waits_for_an_owner_that_ends_on_a_lost_device_in_a_fork_or_at_exit(owners, name):
     device = owners.device
@@ -201,6 +187,6 @@ def test_streams_wait_by_an_event_and_one_for_itself_not_at_all(cuda):
 
 
 def test_a_threads_default_stream_is_refused_because_no_other_thread_could_wait_for_it(cuda):
-    cuda.current.stream = cuda.stream(PER_THREAD)
+    cuda.current = cuda.stream(PER_THREAD)
     with pytest.raises(EngineError, match="per-thread default stream"):
         CudaDevice(0).stream()
