@@ -64,7 +64,9 @@ exec {sys.executable} "$@"
 echo "========= COMPUTE-SANITIZER"
 while [ "$1" != {sys.executable} ]; do shift; done
 "$@"
+code=$?
 echo "========= ERROR SUMMARY: 0 errors"
+exit $code
 """,
         "nvidia-smi": "exit 9",
     }
