@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnLSTM, engines
-from tests.helpers.every_call import CALLS, EveryCall
+from tests.helpers.every_call import CALLS, Model
 from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import host
 
@@ -21,9 +21,9 @@ OTHER = 5
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "params"])
 def test_a_call_is_made_where_its_arrays_are(play, name):
     _, _, device = play()
-    model = EveryCall(device)
+    model = Model(device)
     with device.where(OTHER):
-        model.calls[name]()
+        CALLS[name](model)
         assert device.here == OTHER
 
 

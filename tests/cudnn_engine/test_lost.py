@@ -13,7 +13,7 @@ from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.owned import STICKY
 from pycudnnrnn.errors import CaptureError, CudnnError, DeviceLostError, EngineError
-from tests.helpers.every_call import CALLS, EveryCall
+from tests.helpers.every_call import CALLS, Model
 from tests.helpers.oracles import missing
 
 ILLEGAL_ADDRESS, LAUNCH_FAILURE, OUT_OF_MEMORY, EXECUTION_FAILED, NOT_SUPPORTED = 700, 719, 2, 5000, 3000
@@ -26,11 +26,12 @@ def _nothing_stays_lost(monkeypatch):
     gc.collect()  # before something is destroyed again: what is lost would be
 
 
-def model_on(play):
-    """Every call, on a shim, which is `played`."""
+@pytest.fixture
+def model(play):
+    """What every call can be made on, with the shim and the device that it is on."""
     played, _, device = play()
-    model = EveryCall(device)
-    model.played = played
+    model = Model(device)
+    model.played, model.device = played, device
     return model
 
 
@@ -49,12 +50,11 @@ def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_on_a_lost_device_every_call_says_so_each_time(play, name):
-    model = model_on(play)
+def test_on_a_lost_device_every_call_says_so_each_time(model, name):
     model.device.broken[""] = ILLEGAL_ADDRESS
     for _ in range(2):
         with pytest.raises(DeviceLostError) as caught:
-            model.calls[name]()
+            CALLS[name](model)
     assert (caught.value.device, caught.value.code, caught.value.error) == ("cuda:0", 700, "cudaErrorIllegalAddress")
 
 
@@ -78,9 +78,8 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("name", "where"), PLACES, ids=str)
-def test_whichever_call_meets_the_error_names_it_and_calls_nothing_more(play, name, where):
+def test_whichever_call_meets_the_error_names_it_and_calls_nothing_more(model, name, where):
     """The work that failed may have been anybody's: what matters is who is told first."""
-    model = model_on(play)
     played, device = model.played, model.device
     if where.startswith("cudnn"):
         played.fail = {(where, played.counts[where] + 1): EXECUTION_FAILED}
@@ -88,13 +87,12 @@ def test_whichever_call_meets_the_error_names_it_and_calls_nothing_more(play, na
     else:
         device.broken[where] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError, match=r"(?s)cudaErrorIllegalAddress \(700\).*restart the process") as caught:
-        model.calls[name]()
+        CALLS[name](model)
     assert caught.value.function == (where if where.startswith("cudnn") else "_cuda")
     assert device.asked[-1] == ("memGetInfo" if where.startswith("cudnn") else where)
 
 
-def test_an_error_that_a_later_call_can_get_past_takes_no_device(play):
-    model = model_on(play)
+def test_an_error_that_a_later_call_can_get_past_takes_no_device(model):
     played, device = model.played, model.device
     for code in (NOT_SUPPORTED, EXECUTION_FAILED):
         played.fail["cudnnRNNForward", played.counts["cudnnRNNForward"] + 1] = code
@@ -107,7 +105,7 @@ def test_an_error_that_a_later_call_can_get_past_takes_no_device(play):
     with pytest.raises(CaptureError):
         model.forward()
     device.broken = {}
-    model.calls["a backward"]()
+    CALLS["a backward"](model)
     assert not owned._Leaving.begun
 
 
