@@ -172,7 +172,8 @@ class Answers:
         self._legacy("bias", *arguments)
 
     def _region(self, spec, pseudo_layer, id_, kind):
-        return self._layout(spec)._index.get((pseudo_layer, id_, kind))
+        key = pseudo_layer, id_, kind
+        return next((region for region in self._layout(spec).regions if region.key == key), None)
 
     def _set_tensor(self, desc, dtype, dims):
         strides = [dims[1] * dims[2], dims[2], 1]
