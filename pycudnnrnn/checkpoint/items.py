@@ -327,7 +327,7 @@ def _models_in(file: OpenFile) -> dict[str, Model | None]:
     for key in sorted((key for key, state in states.items() if "spec" in state), key=len, reverse=True):
         # A saveable adds its own scope to its key, below which a longer key may be. In a file of `save`, or of a
         # sequence of items, the names do not contain the key.
-        spec, prefix = spec_in(states[key]), f"{key}/" if key else ""
+        spec, prefix = spec_in(states[key]), f"{key.removesuffix('/')}/" if key else ""
         check_has_room(file.specs, spec)
         for scope in (prefix, *filter(lambda scope: scope.startswith(prefix), free), ""):
             if all(shapes.get(scope + tensor.name) == tensor.shape for tensor in tf_tensors(spec)):
@@ -335,5 +335,5 @@ def _models_in(file: OpenFile) -> dict[str, Model | None]:
                 free = [other for other in free if other != scope]
                 break
         else:
-            raise Refusal("mismatch", f"the tensors of {shorten(key)} are missing, or not as its spec has them")
+            raise Refusal("mismatch", f"the tensors of {shorten(key)} are not there, or not as its spec has them")
     return models
