@@ -27,9 +27,8 @@ with needs("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'"):
     import jax.numpy as jnp
     from jax.core import Tracer
 
-    from pycudnnrnn.interop._jax_cudnn import CudnnRunner
-    from pycudnnrnn.interop._jax_numpy import NumpyRunner
     from pycudnnrnn.interop._jax_rules import Runner, Traced, axes_of, run, varying, wait_at_exit
+    from pycudnnrnn.interop._jax_runners import CudnnRunner, NumpyRunner
 
 __all__ = ["PLATFORMS", "dropout_states", "rnn"]
 __dir__ = __all__.copy

@@ -19,7 +19,7 @@ from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
-from pycudnnrnn.interop import _jax_cudnn
+from pycudnnrnn.interop import _jax_runners
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
@@ -37,8 +37,8 @@ def _xla_buffers_are_device_memory(monkeypatch):
     def address(buffer):
         return np.asarray(buffer).ctypes.data if np.asarray(buffer).size else None
 
-    monkeypatch.setattr(_jax_cudnn, "_address", address)
-    monkeypatch.setattr(_jax_cudnn, "_stream", lambda _: STREAM)
+    monkeypatch.setattr(_jax_runners, "_address", address)
+    monkeypatch.setattr(_jax_runners, "_stream", lambda _: STREAM)
     with jax.enable_x64(True):
         yield
 
@@ -98,7 +98,7 @@ def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
     _, engine, _ = play()
     asked = []
     monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
-    monkeypatch.setattr(_jax_cudnn, "engine_for", lambda name: asked.append(name) or engine)
+    monkeypatch.setattr(_jax_runners, "engine_for", lambda name: asked.append(name) or engine)
     problem = problem_of()
     equal(run(problem), expected_of(problem))
     assert set(asked) == {"cuda:1"}
@@ -114,7 +114,7 @@ def test_a_device_that_needs_more_than_the_one_that_was_asked_is_refused(play, m
     layout = ShuffledEngine(1).layout if what == "layout" else engine.layout
     other = mock.Mock(device="cuda:1", layout=layout, addressed=lambda *_, **__: batch)
     monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
-    monkeypatch.setattr(_jax_cudnn, "engine_for", lambda _: other)
+    monkeypatch.setattr(_jax_runners, "engine_for", lambda _: other)
     with pytest.raises(jax.errors.JaxRuntimeError, match="needs more memory than this was traced with, or another lay"):
         jax.block_until_ready(run(problem_of(dropout=0.5), dropout_position=1))
 
