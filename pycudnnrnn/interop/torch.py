@@ -59,7 +59,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         packed = isinstance(input, PackedSequence)
         data, batch_sizes, order, way_back = input if packed else (input, None, None, None)
         if not isinstance(data, torch.Tensor):
-            return self._as_leaf(data, hx, lengths)
+            raise ArgumentTypeError("input", "a tensor; a model is traced by torch.fx before replace_rnns", type(data))
         if lengths is not None:
             return self._padded(input, hx, lengths)
         current = map(self._parameters.get, self._flat_weights_names)
@@ -142,16 +142,6 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         twin = torch.nn.Module.__new__(_TORCHS[type(self)])
         twin.__dict__.update(self.__dict__)
         return twin
-
-    def _as_leaf(self, data: Any, *others: Any) -> tuple[Any, Any]:
-        """Record this module as a leaf of a torch.fx trace. The tracer recognizes torch's own by their package."""
-        if not isinstance(data, torch.fx.Proxy):
-            raise ArgumentTypeError("input", "a tensor", type(data))
-        path = data.tracer.path_of_module(self)
-        if not path:
-            raise TorchArgumentError("module", "one that has this one inside: a trace has it as a leaf", "nothing else")
-        node: tuple[Any, Any] = data.tracer.create_proxy("call_module", path, (data, *others), {})
-        return node
 
     def _autocast_dtype(self, data: Any) -> Any | None:
         """Return the dtype that autocast has for a call; None if it does not act."""

@@ -119,13 +119,3 @@ def test_batch_sizes_that_were_right_before_are_compared_with_other_data_and_ord
     for packed in wrong:
         with pytest.raises(TorchArgumentError, match="batch_sizes"):
             mine(packed)
-
-
-def test_a_symbolic_trace_has_the_module_as_a_leaf_as_it_has_torchs():
-    theirs, mine = make_pair("LSTM", 3, 5, 2, bidirectional=True)
-    traces = [torch.fx.symbolic_trace(torch.nn.Sequential(rnn, torch.nn.Identity())) for rnn in (theirs, mine)]
-    nodes = [[(node.op, str(node.target)) for node in trace.graph.nodes] for trace in traces]
-    assert nodes[0] == nodes[1]
-    assert dict(traces[1].named_modules())["0"] is mine
-    with pytest.raises(TorchArgumentError, match="expecting one that has this one inside"):
-        torch.fx.symbolic_trace(mine)
