@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.interop._torch_weights import KNOWN_MAX, engine_on, places_of, spec_of
-from pycudnnrnn.passes import RESULTS, UPSTREAM, shapes
+from pycudnnrnn.passes import RESULTS, shapes
 from pycudnnrnn.schedule import Schedule
 
 
@@ -31,22 +31,10 @@ class Arguments:
         self.size = (T, B) if batch_sizes is None else (batch_sizes.shape[0], hx.shape[1])
         """T and B, which a compiler may give as symbols."""
 
-    @property
-    def num_rows(self) -> Any:
-        """The packed rows: all valid steps of all sequences."""
-        return self.x.shape[0] if self.batch_sizes is not None else self.x.shape[0] * self.x.shape[1]
-
     def empty_results(self) -> list[Any]:
         """Return tensors for y, for hy and for cy, which is empty if the cell has none."""
-        return [self.x.new_empty(shape) for shape in self._shapes(RESULTS)]
-
-    def upstream(self, *gradients: Any) -> list[Any]:
-        """Return the gradients of y, hy and cy, zeros for those that are None."""
-        pairs = zip(self._shapes(UPSTREAM), gradients, strict=True)
-        return [self.x.new_zeros(shape) if gradient is None else gradient for shape, gradient in pairs]
-
-    def _shapes(self, names: Iterable[str]) -> list[Any]:
-        return [shape or 0 for shape in map(shapes(self.spec, self.x.shape[:-1], self.size[1]).get, names)]
+        sizes = shapes(self.spec, self.x.shape[:-1], self.size[1])
+        return [self.x.new_empty(sizes[name] or 0) for name in RESULTS]
 
     def empty_gradients(self, *, params_too: bool) -> list[Any]:
         """Return tensors for the gradients of x, hx, cx and params; empty for those not given or not requested."""
@@ -87,8 +75,3 @@ def _packed(T: int, B: int, rows: int, batch_sizes: bytes) -> Schedule:
         )
     lengths = tuple((running[:, None] > np.arange(B)).sum(axis=0).tolist())
     return Schedule(T, B, None if set(lengths) == {T} else lengths, packed=True)
-
-
-def new_algo(*, standard: bool = False) -> Any:
-    """Return a forward's result `algo`, which `_torch_ops` explains."""
-    return torch.full((), standard, dtype=torch.bool, device="cpu")

@@ -18,18 +18,14 @@ from pycudnnrnn import _locks, passes
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.dropout import Masks
-from pycudnnrnn.errors import CudnnError, LayoutError
+from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.interop import _torch_rules as rules
-from pycudnnrnn.interop._torch_call import Arguments, new_algo
-from pycudnnrnn.interop._torch_weights import Params
+from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.schedule import Schedule
-from pycudnnrnn.spec import TIME_MAX, Algorithm
+from pycudnnrnn.spec import TIME_MAX
 
 BATCHES_MAX: Final = 128
 """Most kinds of batches that are remembered: for a forward, and by their algorithm for a backward."""
-
-REFUSED: Final = ("BAD_PARAM", "NOT_SUPPORTED")
-"""The statuses that cuDNN returns if an algorithm does not run a batch."""
 
 _precision: Any = torch.backends.cudnn.rnn
 """The object with the user's choice of TF32 for RNNs. Looking it up at each call takes four times as long."""
@@ -49,13 +45,10 @@ _task: Final = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: 
 class Batch:
     """One kind of batch: same spec, T, B and axes, packed or padded, for training or not. Batch sizes may differ."""
 
-    def __init__(
-        self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool, standard: bool
-    ) -> None:
+    def __init__(self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool) -> None:
         """Prepare the calls of the configuration that `_as_torch` returns."""
-        self.standard, self.ran = standard, False
         self._schedule = Schedule(T, B, packed=call.batch_sizes is not None)
-        batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32, standard=standard)
+        batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32)
         self.algorithms = str(batch.spec.algo), str(batch.backward_algo or batch.spec.algo)
         self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
         self.reserve_nbytes: int = self._native.reserve_nbytes
@@ -76,35 +69,34 @@ class Batch:
                 got = f"{tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
                 raise rules.TorchArgumentError(name, f"{shapes[name]} of {dtype} on {x.device}", got)
 
-    def forward(self, call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:
-        """Return y, hy, cy, the reserve, which is empty if it is not kept, and `algo`."""
+    def forward(self, call: Arguments, address: int, *, keep: bool) -> tuple[Any, ...]:
+        """Return y, hy, cy and the reserve, which is empty if it is not kept."""
         self._check(call)
         native, x = self._native, call.x
         results = call.empty_results()
         spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
         tensors = _inputs(call) | dict(zip(passes.RESULTS, results, strict=True)) | spaces
         masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
-        native.forward(_stream(x.device), call.schedule, _at(params, tensors), masks=masks)
-        self.ran = True
-        return *results, spaces["reserve"] if keep else _bytes(x, 0), new_algo(standard=self.standard)
+        native.forward(_stream(x.device), call.schedule, _at(address, tensors), masks=masks)
+        return *results, spaces["reserve"] if keep else _bytes(x, 0)
 
     def backward(
-        self, call: Arguments, params: Params, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]
+        self, call: Arguments, address: int, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]
     ) -> None:
         """Write the gradients of x, hx, cx and params, from a copy of the reserve."""
+        pairs = zip(call.empty_results(), upstream, strict=True)
+        upstream = [empty.zero_() if gradient is None else gradient for empty, gradient in pairs]
         others = {"y": y, **dict(zip(passes.UPSTREAM, upstream, strict=True))}
         self._check(call, reserve=reserve, **others)
         native = self._native
         tensors = _inputs(call) | {name: _aligned(tensor) for name, tensor in others.items()}
         tensors |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, native.workspace_nbytes)}
         tensors |= zip((*passes.GRADIENTS, "d_params"), gradients, strict=True)
-        native.backward(_stream(call.x.device), call.schedule, _at(params, tensors))
+        native.backward(_stream(call.x.device), call.schedule, _at(address, tensors))
 
 
-def _as_torch(
-    engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool, standard: bool
-) -> passes.CallConfig:
-    """Return the configuration that runs a batch as torch's module would, or with the `standard` algorithm.
+def _as_torch(engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool) -> passes.CallConfig:
+    """Return the configuration that runs a batch as torch's module would.
 
     Raises:
         CudnnError: cuDNN does not report an algorithm's layout of params.
@@ -113,8 +105,7 @@ def _as_torch(
     gpu, packed = _gpu(call.x.device), call.batch_sizes is not None
     spec = call.spec.replace(math_type=rules.math_type(call.spec.dtype, gpu, tf32=tf32))
     algo, backward_algo = (
-        Algorithm.STANDARD if standard else rules.algorithm(spec, like.T, like.B, gpu, packed=packed, backward=backward)
-        for backward in (False, True)
+        rules.algorithm(spec, like.T, like.B, gpu, packed=packed, backward=backward) for backward in (False, True)
     )
     for each in (algo, backward_algo):
         if engine.layout(spec.replace(algo=each)) != engine.layout(call.spec):
@@ -126,54 +117,31 @@ def _as_torch(
 _batches: Recent[Batch] = Recent(BATCHES_MAX)
 
 
-def _batch_of(call: Arguments, *, training: bool, standard: bool | None = None) -> Batch:
-    """Return the object that runs a call. The tensors may be fake: a compiler asks for sizes only.
-
-    `standard` says whether the standard algorithm runs it, in place of torch's. None: as the last time, if cuDNN did
-    not support torch's algorithm for this kind of call then, or has another layout for it.
-    """
+def _batch_of(call: Arguments, *, training: bool) -> Batch:
+    """Return the object that runs a call. The tensors may be fake: a compiler asks for sizes only."""
     engine, (T, B) = call.engine, map(int, call.size)
     if T > TIME_MAX:
         raise rules.TorchArgumentError("input", f"at most {TIME_MAX} steps on CUDA, cuDNN's limit", T, aspect="length")
     drops, packed, tf32 = call.seed is not None, call.batch_sizes is not None, _precision.fp32_precision == "tf32"
     key = engine, call.spec, T, B, packed, drops, training, tf32
-    batch = _batches.get((key, standard))
+    batch = _batches.get(key)
     if batch is None:
-        make = functools.partial(Batch, engine, call, T, B, training=training or drops, tf32=tf32)
-        try:
-            batch = make(standard=bool(standard))
-        except (CudnnError, LayoutError) as error:
-            if standard is not None or not _is_refusal(error):
-                raise
-            batch = make(standard=True)
-        for asked in {standard, batch.standard, None if batch.standard else standard}:
-            _batches.keep((key, asked), batch)
+        batch = _batches.keep(key, Batch(engine, call, T, B, training=training or drops, tf32=tf32))
     return batch
 
 
-def forward(call: Arguments, params: Params, *, keep: bool) -> tuple[Any, ...]:
-    """Run a forward, see `Batch.forward`. A batch without sequences makes no native call.
-
-    cuDNN may report only now that it does not support an algorithm. Then the standard one runs.
-    """
+def forward(call: Arguments, address: int, *, keep: bool) -> tuple[Any, ...]:
+    """Run a forward, see `Batch.forward`. A batch without sequences makes no native call."""
     if not call.size[1]:
-        return *call.empty_results(), _bytes(call.x, 0), new_algo()
-    batch = _batch_of(call, training=keep)
-    try:
-        return batch.forward(call, params, keep=keep)
-    except CudnnError as error:
-        if batch.standard or not _is_refusal(error):
-            raise
-    return _batch_of(call, training=keep, standard=True).forward(call, params, keep=keep)
+        return *call.empty_results(), _bytes(call.x, 0)
+    return _batch_of(call, training=keep).forward(call, address, keep=keep)
 
 
-def backward(
-    call: Arguments, params: Params, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any], *, standard: bool
-) -> None:
-    """Write the gradients of x, hx, cx and params, by the algorithm that wrote the reserve."""
+def backward(call: Arguments, address: int, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]) -> None:
+    """Write the gradients of x, hx, cx and params. A gradient of a result that is None counts as zeros."""
     gradients[-1].zero_()  # cuDNN adds to the present values
     if call.size[1]:
-        _batch_of(call, training=True, standard=standard).backward(call, params, upstream, y, reserve, gradients)
+        _batch_of(call, training=True).backward(call, address, upstream, y, reserve, gradients)
 
 
 def reserve_nbytes(call: Arguments) -> int:
@@ -182,12 +150,8 @@ def reserve_nbytes(call: Arguments) -> int:
 
 
 def algorithms() -> set[tuple[str, str]]:
-    """Return the algorithms that ran, in forwards and backwards of the batches that are remembered."""
-    return {batch.algorithms for batch in _batches.values() if batch.ran}
-
-
-def _is_refusal(error: Exception) -> bool:
-    return not isinstance(error, CudnnError) or error.family in REFUSED
+    """Return the algorithms of forwards and backwards of the batches that are remembered."""
+    return {batch.algorithms for batch in _batches.values()}
 
 
 def _bytes(like: Any, count: int) -> Any:
@@ -207,10 +171,10 @@ def _aligned(tensor: Any) -> Any:
     return tensor.clone() if tensor.data_ptr() % ALIGNMENT_NBYTES else tensor
 
 
-def _at(params: Params, tensors: dict[str, Any]) -> dict[str, int | None]:
+def _at(params: int, tensors: dict[str, Any]) -> dict[str, int | None]:
     """Return the addresses of params and of tensors; None for no tensor, and for an empty one."""
     at = {name: None if tensor is None else tensor.data_ptr() or None for name, tensor in tensors.items()}
-    return at | {"params": params.address}
+    return at | {"params": params}
 
 
 def _stream(device: Any) -> int:

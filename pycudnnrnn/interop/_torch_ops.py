@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import types
 from collections.abc import Callable
 from typing import Any, Final
@@ -28,7 +29,7 @@ from pycudnnrnn.engines import Calls, DropoutState, engine_for
 from pycudnnrnn.engines.numpy_engine.calls import reserve_nbytes
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.interop import _torch_cudnn
-from pycudnnrnn.interop._torch_call import Arguments, new_algo
+from pycudnnrnn.interop._torch_call import Arguments
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.interop._torch_weights import KNOWN_MAX, parts_on, split
 from pycudnnrnn.passes import BACKWARD_DATA, BACKWARD_WEIGHTS, FORWARD, CallConfig
@@ -71,28 +72,24 @@ def _refuse_backward(*_: Any) -> Any:
     raise EngineError("backward through an operator by itself: interop.torch's modules have the gradients")
 
 
-@_operator("rnn", f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve, Tensor algo)")
+@_operator("rnn", f"({_ARGUMENTS}, bool keep_reserve) -> (Tensor y, Tensor hy, Tensor cy, Tensor reserve)")
 def rnn(*arguments: Any) -> tuple[Any, ...]:
-    """Run an RNN.
-
-    The reserve is empty if it is not kept. `algo` is one byte on the CPU, which the backward needs: 1 if cuDNN refused
-    torch's algorithm, and the standard one wrote the reserve.
-    """
-    call, keep = Arguments(*arguments[:-1]), arguments[-1]
-    x, engine, params = call.x, call.engine, call.places.join(call.weights, call.x.dtype)
-    if engine.name != "numpy":
-        return _torch_cudnn.forward(call, params, keep=keep)
+    """Run an RNN. The reserve is empty if it is not kept."""
+    call, keep, x = Arguments(*arguments[:-1]), arguments[-1], arguments[0]
+    address, _owner = call.places.join(call.weights, x.dtype)
+    if call.engine.name != "numpy":
+        return _torch_cudnn.forward(call, address, keep=keep)
     plan = _plan(call, keep=keep)
     y, hy, cy = call.empty_results()
     reserve = x.new_empty(plan.reserve_nbytes, dtype=torch.uint8)
     arrays = {
-        "params": _array_at(params.address, call.places.size, call.spec.dtype), "x": _array(x),
+        "params": _array_at(address, call.places.size, call.spec.dtype), "x": _array(x),
         "hx": _array(call.hx), "cx": _array(call.cx),
         "y": _array(y), "hy": _array(hy), "cy": _array(cy) if call.spec.has_cell_state else None,
         "reserve": _array(reserve),
     }  # fmt: skip
     plan.bind(FORWARD, arrays, ())()
-    return y, hy, cy, reserve, new_algo()
+    return y, hy, cy, reserve
 
 
 @torch.library.register_fake("pycudnnrnn::rnn", lib=_library)  # type: ignore[untyped-decorator]
@@ -102,12 +99,12 @@ def _(*arguments: Any) -> tuple[Any, ...]:
         if weight.device != call.x.device:  # torch also comes here if only one tensor is on "meta"
             raise TorchArgumentError("weights", f"{call.x.device}, the input's", weight.device, aspect="device")
     reserve = call.x.new_empty(_reserve_nbytes(call) if keep else 0, dtype=torch.uint8)
-    return *call.empty_results(), reserve, new_algo()
+    return *call.empty_results(), reserve
 
 
 @_operator(
     "rnn_backward",
-    f"(Tensor? dy, Tensor? dhy, Tensor? dcy, Tensor? y, Tensor reserve, Tensor algo, {_ARGUMENTS}, bool params_too) -> "
+    f"(Tensor? dy, Tensor? dhy, Tensor? dcy, Tensor? y, Tensor reserve, {_ARGUMENTS}, bool params_too) -> "
     "(Tensor dx, Tensor dhx, Tensor dcx, Tensor dparams)",
 )
 def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
@@ -115,18 +112,17 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
 
     A gradient of a result that is None counts as zeros.
     """
-    dy, dhy, dcy, y, reserve, algo, *rest, params_too = arguments
+    dy, dhy, dcy, y, reserve, *rest, params_too = arguments
     call = Arguments(*rest)
-    params = call.places.join(call.weights, call.x.dtype)
+    address, _owner = call.places.join(call.weights, call.x.dtype)
     dx, dhx, dcx, d_params = gradients = call.empty_gradients(params_too=params_too)
     if call.engine.name != "numpy":
-        upstream = call.upstream(dy, dhy, dcy)
-        _torch_cudnn.backward(call, params, upstream, y, reserve, gradients, standard=bool(algo))
+        _torch_cudnn.backward(call, address, [dy, dhy, dcy], y, reserve, gradients)
         return dx, dhx, dcx, d_params
     plan = _plan(call, keep=True)
     copied = _array(reserve.clone())
     arrays = {
-        "params": _array_at(params.address, call.places.size, call.spec.dtype), "dy": _array(dy),
+        "params": _array_at(address, call.places.size, call.spec.dtype), "dy": _array(dy),
         "dhy": _array(dhy), "dcy": _array(dcy) if call.spec.has_cell_state else None, "dx": _array(dx),
         "dhx": None if call.hx is None else _array(dhx), "dcx": None if call.cx is None else _array(dcx),
         "reserve": copied,
@@ -139,7 +135,7 @@ def rnn_backward(*arguments: Any) -> tuple[Any, Any, Any, Any]:
 
 @torch.library.register_fake("pycudnnrnn::rnn_backward", lib=_library)  # type: ignore[untyped-decorator]
 def _(*arguments: Any) -> tuple[Any, ...]:
-    call = Arguments(*arguments[6:-1])
+    call = Arguments(*arguments[5:-1])
     return tuple(call.empty_gradients(params_too=arguments[-1]))
 
 
@@ -148,8 +144,10 @@ def differentiable(*arguments: Any) -> tuple[Any, Any, Any]:
 
     The arguments are the operator's, with the weights last and one by one: autograd does not look into a list.
     """
-    apply = _Rnn.apply if _is_traced() else _Rnn.apply_eagerly
-    return apply(*arguments)[:3]  # type: ignore[no-any-return]
+    if _is_traced():
+        return _Rnn.apply(*arguments)[:3]  # type: ignore[no-any-return]
+    # Without what `torch.func` needs, which takes as long again.
+    return super(torch.autograd.Function, _Rnn).apply(*arguments)[:3]  # type: ignore[no-any-return]
 
 
 _is_transformed: Final = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)  # noqa: SLF001
@@ -174,11 +172,6 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
     `torch.func.jvp` would return zeros. Here `jvp` raises an error.
     """
 
-    @classmethod
-    def apply_eagerly(cls, *arguments: Any) -> Any:
-        """Run `apply` without what `torch.func` needs, which takes as long again."""
-        return super(torch.autograd.Function, cls).apply(*arguments)
-
     @staticmethod
     def forward(x: Any, *others: Any) -> Any:
         *call, keep = x, *others[: _WEIGHTS - 1]
@@ -193,34 +186,29 @@ class _Rnn(torch.autograd.Function):  # type: ignore[misc]  # torch's types are 
         """
         *tensors, ctx.spec_text, ctx.dropout, _ = inputs[:_WEIGHTS]
         weights = inputs[_WEIGHTS:] if _is_traced() else [weight.detach() for weight in inputs[_WEIGHTS:]]
-        y, _, _, reserve, algo = output
+        y, _, _, reserve = output
         ctx.set_materialize_grads(False)
         y = None if _reads_no_output(str(y.device)) else y
-        ctx.save_for_backward(y, reserve, algo, *tensors, *weights)
+        ctx.save_for_backward(y, reserve, *tensors, *weights)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
         saved = ctx.saved_tensors  # this may run the forward again, with autograd: activation checkpointing
-        if not _is_traced() and not torch.is_grad_enabled():
-            with _below_autograd():
-                return _gradients(ctx, rnn_backward, upstream[:3], saved)
+        eager = not _is_traced() and not torch.is_grad_enabled()
         # A compiler does not trace a function in a function's backward, and raises its own error for double backward.
-        run = rnn_backward if torch.compiler.is_compiling() else _Backward.apply
-        return _gradients(ctx, run, upstream[:3], saved)
+        run = rnn_backward if eager or torch.compiler.is_compiling() else _Backward.apply
+        needs, weights = ctx.needs_input_grad, saved[_SAVED:]
+        d_weights, params_too = [None] * len(weights), any(needs[_WEIGHTS:])
+        with _below_autograd() if eager else contextlib.nullcontext():
+            dx, dhx, dcx, d_params = run(
+                *upstream[:3], *saved[:_SAVED], ctx.spec_text, ctx.dropout, weights, params_too
+            )
+            if params_too:  # autograd casts them, if the weights have another dtype, and drops those of frozen ones
+                d_weights = split(d_params, parts_on(str(dx.device), ctx.spec_text, dx.dtype))
+        # Autograd takes None only where there was no tensor.
+        return dx, None, dhx if needs[2] else None, dcx if needs[3] else None, None, None, None, None, *d_weights
 
     vmap = staticmethod(_refuse_vmap)
-
-
-def _gradients(ctx: Any, run: Any, upstream: tuple[Any, ...], saved: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the gradient of each argument. Those of the weights are views of one buffer."""
-    needs, weights = ctx.needs_input_grad, saved[_SAVED:]
-    params_too = any(needs[_WEIGHTS:])
-    dx, dhx, dcx, d_params = run(*upstream, *saved[:_SAVED], ctx.spec_text, ctx.dropout, weights, params_too)
-    d_weights = [None] * len(weights)
-    if params_too:  # autograd casts them, if the weights have another dtype, and drops those of frozen ones
-        d_weights = split(d_params, parts_on(str(dx.device), ctx.spec_text, dx.dtype))
-    # Autograd takes None only where there was no tensor.
-    return dx, None, dhx if needs[2] else None, dcx if needs[3] else None, None, None, None, None, *d_weights
 
 
 class _Backward(torch.autograd.Function):  # type: ignore[misc]
@@ -244,7 +232,7 @@ class _Backward(torch.autograd.Function):  # type: ignore[misc]
 _WEIGHTS: Final = 8
 """The place of the first weight among the arguments of `differentiable`."""
 
-_SAVED: Final = 8
+_SAVED: Final = 7
 """Its place among the tensors that are saved for a backward."""
 
 
@@ -282,7 +270,7 @@ def _array_at(address: int, size: int, dtype: DType) -> Any:
 def _reserve_nbytes(call: Arguments) -> Any:
     """Return the reserve's bytes: by arithmetic on the CPU, where sizes may be symbols, otherwise from cuDNN."""
     if _reads_no_output(str(call.x.device)):
-        return reserve_nbytes(call.spec, call.num_rows, drops=call.seed is not None)
+        return reserve_nbytes(call.spec, math.prod(call.x.shape[:-1]), drops=call.seed is not None)
     return _torch_cudnn.reserve_nbytes(call)
 
 

@@ -33,13 +33,6 @@ Parts = tuple[Part, ...]
 """The parts of a params buffer, in torch's order of weights."""
 
 
-class Params(NamedTuple):
-    """A params buffer by its address, and the tensors whose memory it is."""
-
-    address: int
-    owner: Any
-
-
 class Places:
     """Where each weight of a module is in a params buffer. Weights are in torch's order."""
 
@@ -51,13 +44,24 @@ class Places:
         self._is_flat = all(len(part.runs) == 1 for part in self.parts)
         """Whether the engine stores the gates of each matrix next to each other, so that weights can be views."""
 
-    def join(self, weights: Sequence[Any], dtype: Any) -> Params:
-        """Return the buffer that the weights are in. If they are not in one, copy them."""
-        address = self._address(weights, dtype)
-        if address is not None:
-            return Params(address, weights)
+    def join(self, weights: Sequence[Any], dtype: Any) -> tuple[int, Any]:
+        """Return the address of the buffer that the weights are in, and what owns its memory: the weights, or a copy.
+
+        They are copied if they do not lie as in a buffer. Memory that lies so is one, whoever allocated it: each byte
+        that is read belongs to a weight.
+        """
+        itemsize = weights[0].element_size()
+        address = weights[0].data_ptr() - self.parts[0].runs[0][0] * itemsize
+        if self._is_flat and not address % ALIGNMENT_NBYTES:
+            for weight, (shape, _, runs) in zip(weights, self.parts, strict=True):
+                if weight.data_ptr() != address + runs[0][0] * itemsize or weight.dtype is not dtype:
+                    break
+                if weight.shape != shape or not weight.is_contiguous():
+                    break
+            else:
+                return address, weights
         buffer = self.copy(weights, dtype)
-        return Params(buffer.data_ptr(), buffer)
+        return buffer.data_ptr(), buffer
 
     def flatten(self, weights: Sequence[Any]) -> None:
         """Move parameters into one buffer, unless they are in one, or gates are stored separately.
@@ -65,10 +69,10 @@ class Places:
         Each parameter has its own storage object over its part of the memory. Code that saves a part of a storage saves
         all of it, and code that sees two tensors in one storage takes them for one weight.
         """
-        dtype = weights[0].dtype
-        if self._is_flat and self._address(weights, dtype) is None:
-            with torch.cuda.device_of(weights[0]):  # torch exports from the current device alone
-                for weight, view in zip(weights, split(self.copy(weights, dtype), self.parts), strict=True):
+        _, buffer = self.join(weights, weights[0].dtype)
+        if self._is_flat and buffer is not weights:
+            with torch.cuda.device_of(buffer):  # torch exports from the current device alone
+                for weight, view in zip(weights, split(buffer, self.parts), strict=True):
                     weight.data = torch.from_dlpack(view)
 
     def copy(self, weights: Sequence[Any], dtype: Any) -> Any:
@@ -91,22 +95,6 @@ class Places:
         ]
         torch._foreach_copy_(places, pieces)
         return buffer
-
-    def _address(self, weights: Sequence[Any], dtype: Any) -> int | None:
-        """Return the address of the buffer that the weights are in; None if they do not lie as in one.
-
-        Memory that lies so is a buffer, whoever allocated it: each byte that is read belongs to a weight.
-        """
-        if not self._is_flat:
-            return None
-        itemsize = weights[0].element_size()
-        address: int = weights[0].data_ptr() - self.parts[0].runs[0][0] * itemsize
-        for weight, (shape, _, runs) in zip(weights, self.parts, strict=True):
-            if weight.data_ptr() != address + runs[0][0] * itemsize or weight.dtype is not dtype:
-                return None
-            if weight.shape != shape or not weight.is_contiguous():
-                return None
-        return None if address % ALIGNMENT_NBYTES else address
 
 
 def _regions(spec: RNNSpec, layout: ParamLayout) -> dict[str, tuple[Region, ...]]:

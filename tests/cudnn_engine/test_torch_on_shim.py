@@ -143,10 +143,10 @@ def test_weights_in_one_buffer_are_read_in_place_and_others_from_a_copy(played):
 def test_a_reserve_that_no_forward_wrote_is_refused(played):
     module, x = make()
     arguments = (x, None, None, None, None, module._spec_text(), 0.0, [w.detach() for w in module.parameters()])
-    y, hy, cy, reserve, algo = _torch_ops.rnn(*arguments, True)
+    y, hy, cy, reserve = _torch_ops.rnn(*arguments, True)
     for wrong in (reserve[1:], reserve.view(torch.int8), reserve[:0]):
         with pytest.raises(ArgumentError, match="Invalid reserve"):
-            _torch_ops.rnn_backward(y, hy, cy, y, wrong, algo, *arguments, True)
+            _torch_ops.rnn_backward(y, hy, cy, y, wrong, *arguments, True)
 
 
 def test_an_empty_batch_makes_no_call(played):
