@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,7 @@ def scratch(nbytes: int) -> Any:
 class Traced:
     """The part of a call that is fixed while JAX traces; hashable.
 
+    `runner` is an engine that runs on XLA's buffers (`_jax_runners`). It gives a pass to XLA, which runs it there.
     `operands` are the names of the arrays before params: "states", the dropout states, whose updated ones are the last
     result; or "position", the dropout position; and "lengths", if they are not in the schedule. `seed` gives the masks
     of a position that is known while JAX traces.
@@ -52,7 +53,7 @@ class Traced:
     spec: RNNSpec
     schedule: Schedule
     training: bool
-    runner: Runner
+    runner: Any
     operands: tuple[str, ...] = ()
     seed: int | None = None
 
@@ -102,29 +103,6 @@ class Traced:
         return dataclasses.replace(self.schedule, lengths=checked)
 
 
-class Runner(Protocol):
-    """An engine that runs on XLA's buffers; hashable."""
-
-    @property
-    def engine(self) -> Any: ...
-
-    @property
-    def states_nbytes(self) -> int:
-        """The size of the dropout states in bytes."""
-
-    def states_from(self, seed: int) -> Any:
-        """Return the dropout states of a model's first forward."""
-
-    def forward(self, call: Traced, ins: Arrays, *, keep: bool) -> Arrays:
-        """Return the results, and what a backward reads, if it is kept."""
-
-    def backward(self, call: Traced, ins: Arrays, *, weights: bool) -> Arrays:
-        """Return the gradients of params (if `weights`), of x and of the states."""
-
-    def run(self, run: XlaCall, context: Any, buffers: Arrays) -> None:
-        """Run a pass on XLA's buffers."""
-
-
 @dataclasses.dataclass(frozen=True)
 class XlaCall:
     """The function that XLA calls for a pass, with the names of its arrays. XLA compiles equal ones once."""
@@ -133,10 +111,6 @@ class XlaCall:
     ins: tuple[str, ...]
     outs: tuple[str, ...]
     training: bool
-
-    @property
-    def is_backward(self) -> bool:
-        return "dx" in self.outs
 
     def __call__(self, context: Any, outs: Sequence[Any], *ins: Any) -> None:
         buffers = dict(zip(self.ins, ins, strict=True)) | dict(zip(self.outs, outs, strict=True))
@@ -208,13 +182,13 @@ def _avals(*arguments: Any, call: Traced) -> list[Any]:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _keeping(call: Traced, ins: Arrays) -> Arrays:
     """Run forward, and keep the reserve."""
-    return call.runner.forward(call, ins, keep=True)
+    return call.runner.forward(call, ins, keep=True)  # type: ignore[no-any-return]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _backward(call: Traced, weights: bool, ins: Arrays) -> Arrays:
     """Return the gradients of params (if `weights`), of x and of the states."""
-    return call.runner.backward(call, ins, weights=weights)
+    return call.runner.backward(call, ins, weights=weights)  # type: ignore[no-any-return]
 
 
 @_keeping.defjvp  # type: ignore[untyped-decorator]

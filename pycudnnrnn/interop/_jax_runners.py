@@ -26,7 +26,11 @@ _STATES: Final = np.dtype(np.uint64)
 
 @dataclasses.dataclass(frozen=True)
 class NumpyRunner:
-    """The NumPy engine: in the buffers of XLA's CPU, or on copies of any XLA device's buffers."""
+    """The NumPy engine: in the buffers of XLA's CPU, or on copies of any XLA device's buffers.
+
+    `forward` returns the results, and what a backward reads, if it is kept; `backward` the gradients of params (if
+    `weights`), of x and of the states. XLA then calls `run`. `states_from` gives the dropout states of a first forward.
+    """
 
     engine: Any
     copies: bool = False
@@ -57,8 +61,7 @@ class NumpyRunner:
 
     def _plan(self, call: Traced, schedule: Schedule, state: DropoutState | None = None, *, keep: bool) -> Calls:
         drawn = self.engine.dropout(call.spec, state or DropoutState("numpy", call.spec.seed)) if call.drops else None
-        plan: Calls = self.engine.plan(CallConfig(call.spec, schedule, keep, drawn))
-        return plan
+        return self.engine.plan(CallConfig(call.spec, schedule, keep, drawn))  # type: ignore[no-any-return]
 
     def run(self, run: XlaCall, context: Any, buffers: Arrays) -> None:  # noqa: ARG002  the CPU has no stream
         """Run a pass. Lengths that are an operand leave a part of the reserve unused."""
@@ -68,10 +71,10 @@ class NumpyRunner:
         except jax.errors.JaxRuntimeError as error:
             raise EngineError("this was traced for the CPU and runs on another device: platform= says which") from error
         schedule = call.schedule_of(arrays["lengths"]) if "lengths" in arrays else call.schedule
-        state = None if run.is_backward else _dropout_state(call, arrays)
+        state = None if "dx" in arrays else _dropout_state(call, arrays)
         plan = self._plan(call, schedule, state, keep=run.training)
-        for which in (BACKWARD_DATA, BACKWARD_WEIGHTS) if run.is_backward else (FORWARD,):
-            if which is not BACKWARD_WEIGHTS or "d_params" in arrays:
+        for result, which in (("y", FORWARD), ("dx", BACKWARD_DATA), ("d_params", BACKWARD_WEIGHTS)):
+            if result in run.outs:
                 plan.bind(which, arrays, ())()
 
 
@@ -150,7 +153,7 @@ class CudnnRunner:
                 lengths = engine.arrays.read_at(at["lengths"], 4 * schedule.B, stream)
             schedule = call.schedule_of(lengths.view(np.int32))
         batch, states = _batch(engine, call, training=run.training), at["states"]
-        if run.is_backward:
+        if "dx" in at:
             batch.backward(stream, schedule, at, states=states)
         else:
             masks = None if call.seed is None else Masks(call.seed, lambda: call.seed)

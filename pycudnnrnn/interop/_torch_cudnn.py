@@ -42,57 +42,39 @@ _task: Final = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # noqa: 
 """Returns the number of this thread's present backward, or -1. `torch.utils.checkpoint` uses it, too."""
 
 
-class Batch:
-    """One kind of batch: same spec, T, B and axes, packed or padded, for training or not. Batch sizes may differ."""
+def forward(call: Arguments, address: int, *, keep: bool) -> tuple[Any, ...]:
+    """Return y, hy, cy and the reserve, which is empty if it is not kept.
 
-    def __init__(self, engine: Any, call: Arguments, T: int, B: int, *, training: bool, tf32: bool) -> None:
-        """Prepare the calls of the configuration that `_as_torch` returns."""
-        self._schedule = Schedule(T, B, packed=call.batch_sizes is not None)
-        batch = _as_torch(engine, call, self._schedule, training=training, tf32=tf32)
-        self.algorithms = str(batch.spec.algo), str(batch.backward_algo or batch.spec.algo)
-        self._native = engine.addressed(_stream(call.x.device), batch, drops=call.seed is not None)
-        self.reserve_nbytes: int = self._native.reserve_nbytes
-        self._shapes = {name: (0,) if slot.shape is None else slot.shape for name, slot in self._native.slots.items()}
+    A batch without sequences makes no native call.
+    """
+    x, results = call.x, call.empty_results()
+    if not call.size[1]:
+        return *results, _bytes(x, 0)
+    calls, _ = _calls_of(call, training=keep)
+    spaces = {name: _bytes(x, getattr(calls, f"{name}_nbytes")) for name in ("reserve", "workspace")}
+    tensors = _inputs(call) | dict(zip(passes.RESULTS, results, strict=True)) | spaces
+    masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
+    calls.forward(_stream(x.device), call.schedule, _at(address, tensors), masks=masks)
+    return *results, spaces["reserve"] if keep else _bytes(x, 0)
 
-    def _check(self, call: Arguments, **others: Any) -> None:
-        """Check that a call's tensors fit their slots and the input.
 
-        Raises:
-            TorchArgumentError: another shape, dtype or device.
-        """
-        x, shapes = call.x, self._shapes
-        if self._schedule.packed:  # as many rows as this call's lengths have steps
-            shapes = shapes | {name: (len(x), shapes[name][-1]) for name in ("x", "y", "dy")}
-        for name, tensor in ({"x": x, "hx": call.hx, "cx": call.cx} | others).items():
-            dtype = torch.uint8 if name == "reserve" else x.dtype
-            if tensor is not None and (tensor.shape, tensor.dtype, tensor.device) != (shapes[name], dtype, x.device):
-                got = f"{tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
-                raise rules.TorchArgumentError(name, f"{shapes[name]} of {dtype} on {x.device}", got)
+def backward(call: Arguments, address: int, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]) -> None:
+    """Write the gradients of x, hx, cx and params, from a copy of the reserve.
 
-    def forward(self, call: Arguments, address: int, *, keep: bool) -> tuple[Any, ...]:
-        """Return y, hy, cy and the reserve, which is empty if it is not kept."""
-        self._check(call)
-        native, x = self._native, call.x
-        results = call.empty_results()
-        spaces = {name: _bytes(x, getattr(native, f"{name}_nbytes")) for name in ("reserve", "workspace")}
-        tensors = _inputs(call) | dict(zip(passes.RESULTS, results, strict=True)) | spaces
-        masks = None if call.seed is None else Masks(int(call.seed), functools.partial(chain_on, x.device))
-        native.forward(_stream(x.device), call.schedule, _at(address, tensors), masks=masks)
-        return *results, spaces["reserve"] if keep else _bytes(x, 0)
-
-    def backward(
-        self, call: Arguments, address: int, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]
-    ) -> None:
-        """Write the gradients of x, hx, cx and params, from a copy of the reserve."""
-        pairs = zip(call.empty_results(), upstream, strict=True)
-        upstream = [empty.zero_() if gradient is None else gradient for empty, gradient in pairs]
-        others = {"y": y, **dict(zip(passes.UPSTREAM, upstream, strict=True))}
-        self._check(call, reserve=reserve, **others)
-        native = self._native
-        tensors = _inputs(call) | {name: _aligned(tensor) for name, tensor in others.items()}
-        tensors |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, native.workspace_nbytes)}
-        tensors |= zip((*passes.GRADIENTS, "d_params"), gradients, strict=True)
-        native.backward(_stream(call.x.device), call.schedule, _at(address, tensors))
+    A gradient of a result that is None counts as zeros.
+    """
+    gradients[-1].zero_()  # cuDNN adds to the present values
+    if not call.size[1]:
+        return
+    calls, _ = _calls_of(call, training=True)
+    if reserve.nbytes != calls.reserve_nbytes:  # cuDNN would believe the size
+        raise rules.TorchArgumentError("reserve", f"{calls.reserve_nbytes} bytes", reserve.nbytes, aspect="size")
+    pairs = zip(call.empty_results(), upstream, strict=True)
+    zeros = (empty.zero_() if gradient is None else gradient for empty, gradient in pairs)
+    tensors = _inputs(call) | {"y": _aligned(y)} | dict(zip(passes.UPSTREAM, map(_aligned, zeros), strict=True))
+    tensors |= {"reserve": reserve.clone(), "workspace": _bytes(call.x, calls.workspace_nbytes)}
+    tensors |= zip((*passes.GRADIENTS, "d_params"), gradients, strict=True)
+    calls.backward(_stream(call.x.device), call.schedule, _at(address, tensors))
 
 
 def _as_torch(engine: Any, call: Arguments, like: Schedule, *, training: bool, tf32: bool) -> passes.CallConfig:
@@ -114,11 +96,14 @@ def _as_torch(engine: Any, call: Arguments, like: Schedule, *, training: bool, t
     return passes.CallConfig(spec.replace(algo=algo), like, training, backward_algo=backward_algo if training else None)
 
 
-_batches: Recent[Batch] = Recent(BATCHES_MAX)
+_batches: Recent[tuple[Any, passes.CallConfig]] = Recent(BATCHES_MAX)
 
 
-def _batch_of(call: Arguments, *, training: bool) -> Batch:
-    """Return the object that runs a call. The tensors may be fake: a compiler asks for sizes only."""
+def _calls_of(call: Arguments, *, training: bool) -> tuple[Any, passes.CallConfig]:
+    """Return the native calls for a kind of batch, and their configuration. Batch sizes may differ from call to call.
+
+    The tensors may be fake: a compiler asks for sizes only.
+    """
     engine, (T, B) = call.engine, map(int, call.size)
     if T > TIME_MAX:
         raise rules.TorchArgumentError("input", f"at most {TIME_MAX} steps on CUDA, cuDNN's limit", T, aspect="length")
@@ -126,32 +111,20 @@ def _batch_of(call: Arguments, *, training: bool) -> Batch:
     key = engine, call.spec, T, B, packed, drops, training, tf32
     batch = _batches.get(key)
     if batch is None:
-        batch = _batches.keep(key, Batch(engine, call, T, B, training=training or drops, tf32=tf32))
+        config = _as_torch(engine, call, Schedule(T, B, packed=packed), training=training or drops, tf32=tf32)
+        batch = _batches.keep(key, (engine.addressed(_stream(call.x.device), config, drops=drops), config))
     return batch
-
-
-def forward(call: Arguments, address: int, *, keep: bool) -> tuple[Any, ...]:
-    """Run a forward, see `Batch.forward`. A batch without sequences makes no native call."""
-    if not call.size[1]:
-        return *call.empty_results(), _bytes(call.x, 0)
-    return _batch_of(call, training=keep).forward(call, address, keep=keep)
-
-
-def backward(call: Arguments, address: int, upstream: list[Any], y: Any, reserve: Any, gradients: list[Any]) -> None:
-    """Write the gradients of x, hx, cx and params. A gradient of a result that is None counts as zeros."""
-    gradients[-1].zero_()  # cuDNN adds to the present values
-    if call.size[1]:
-        _batch_of(call, training=True).backward(call, address, upstream, y, reserve, gradients)
 
 
 def reserve_nbytes(call: Arguments) -> int:
     """Return the bytes of the reserve that a forward keeps."""
-    return _batch_of(call, training=True).reserve_nbytes if call.size[1] else 0
+    return int(_calls_of(call, training=True)[0].reserve_nbytes) if call.size[1] else 0
 
 
 def algorithms() -> set[tuple[str, str]]:
     """Return the algorithms of forwards and backwards of the batches that are remembered."""
-    return {batch.algorithms for batch in _batches.values()}
+    configs = [config for _, config in _batches.values()]
+    return {(str(config.spec.algo), str(config.backward_algo or config.spec.algo)) for config in configs}
 
 
 def _bytes(like: Any, count: int) -> Any:

@@ -48,9 +48,7 @@ _ARGUMENTS: Final = (
 are int64 on the CPU. dropout is this call's: 0 in evaluation, and with one layer. Weights are in torch's order; the
 call runs in the dtype of x, so they are copied if theirs is another one."""
 
-_TAGS: Final = tuple(
-    getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "cudagraph_unsafe") if hasattr(torch.Tag, name)
-)
+_TAGS: Final = (torch.Tag.pt2_compliant_tag, torch.Tag.cudagraph_unsafe)
 """Fake tensors and compilers may use the operators. A CUDA graph may not, because they allocate memory."""
 
 _library: Final = torch.library.Library("pycudnnrnn", "DEF")
@@ -98,8 +96,13 @@ def _(*arguments: Any) -> tuple[Any, ...]:
     for weight in call.weights:
         if weight.device != call.x.device:  # torch also comes here if only one tensor is on "meta"
             raise TorchArgumentError("weights", f"{call.x.device}, the input's", weight.device, aspect="device")
-    reserve = call.x.new_empty(_reserve_nbytes(call) if keep else 0, dtype=torch.uint8)
-    return *call.empty_results(), reserve
+    if not keep:
+        nbytes = 0
+    elif _reads_no_output(str(call.x.device)):  # by arithmetic, since sizes may be symbols
+        nbytes = reserve_nbytes(call.spec, math.prod(call.x.shape[:-1]), drops=call.seed is not None)
+    else:
+        nbytes = _torch_cudnn.reserve_nbytes(call)
+    return *call.empty_results(), call.x.new_empty(nbytes, dtype=torch.uint8)
 
 
 @_operator(
@@ -247,8 +250,7 @@ def _plan(call: Arguments, *, keep: bool) -> Calls:
 
 @functools.lru_cache(maxsize=KNOWN_MAX)
 def _plan_without_dropout(engine: Any, config: CallConfig) -> Calls:
-    plan: Calls = engine.plan(config)
-    return plan
+    return engine.plan(config)  # type: ignore[no-any-return]
 
 
 def _array(tensor: Any) -> Any:
@@ -265,13 +267,6 @@ def _array_at(address: int, size: int, dtype: DType) -> Any:
     """Return the NumPy array over a params buffer, whose memory the caller keeps alive while the array is read."""
     memory = {"version": 3, "data": (address, False), "shape": (size,), "typestr": f"|V{dtype.itemsize}"}
     return np.asarray(types.SimpleNamespace(__array_interface__=memory)).view(dtype.numpy)
-
-
-def _reserve_nbytes(call: Arguments) -> Any:
-    """Return the reserve's bytes: by arithmetic on the CPU, where sizes may be symbols, otherwise from cuDNN."""
-    if _reads_no_output(str(call.x.device)):
-        return reserve_nbytes(call.spec, math.prod(call.x.shape[:-1]), drops=call.seed is not None)
-    return _torch_cudnn.reserve_nbytes(call)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -27,7 +27,7 @@ with needs("JAX 0.10 or newer", "jax", "pycudnnrnn.interop.jax", "'jax>=0.10'"):
     import jax.numpy as jnp
     from jax.core import Tracer
 
-    from pycudnnrnn.interop._jax_rules import Runner, Traced, axes_of, run, varying, wait_at_exit
+    from pycudnnrnn.interop._jax_rules import Traced, axes_of, run, varying, wait_at_exit
     from pycudnnrnn.interop._jax_runners import CudnnRunner, NumpyRunner
 
 __all__ = ["PLATFORMS", "dropout_states", "rnn"]
@@ -132,9 +132,12 @@ def rnn(
         operands["cx"] = _state("input_c", input_c, spec, call.shapes["cx"].shape)
     elif input_c is not None:
         raise ArgumentError("input_c", f"None: rnn_mode {str(spec.mode)!r} has no c", "an array")
-    if traced_lengths:
+    if isinstance(sequence_lengths, jax.Array):
+        if sequence_lengths.dtype != np.int32 or sequence_lengths.shape != (B,):
+            got = f"{sequence_lengths.dtype} of shape {sequence_lengths.shape}"
+            raise ArgumentError("sequence_lengths", f"int32 of shape ({B},), if they are a JAX array", got)
         call = dataclasses.replace(call, operands=("lengths",))
-        operands["lengths"] = _traced_lengths(sequence_lengths, B)
+        operands["lengths"] = sequence_lengths
     call, dropout = _dropout(call, dropout_position, dropout_states)
     operands |= dropout
     mesh_axes = axes_of(operands.values())  # here JAX sums the gradients over them
@@ -215,14 +218,7 @@ def _on_cudnn(call: Traced, operands: dict[str, Any]) -> dict[str, Any]:
     return results | {name: jnp.where(empty, state, results[name]) for name, state in initial.items()}
 
 
-def _traced_lengths(lengths: Any, B: int) -> Any:
-    if lengths.dtype != np.int32 or lengths.shape != (B,):
-        got = f"{lengths.dtype} of shape {lengths.shape}"
-        raise ArgumentError("sequence_lengths", f"int32 of shape ({B},), if they are a JAX array", got)
-    return lengths
-
-
-def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
+def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> NumpyRunner | CudnnRunner:
     """Choose the engine while JAX traces, because the sizes of XLA's outputs depend on it.
 
     Raises:
@@ -235,10 +231,9 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> Runner:
         places = {place.platform for array in placed for place in array.devices()}
         platform = places.pop() if len(places) == 1 else _default_platform()
         platform = {"gpu": "cuda"}.get(platform, platform)
-        if platform not in PLATFORMS:
-            raise ArgumentError("platform", "'host': nothing of this package runs there by itself", shorten(platform))
     if platform not in PLATFORMS:
-        raise ArgumentError("platform", f"one of {', '.join(map(repr, PLATFORMS))}, or None", shorten(platform))
+        expected = f"one of {', '.join(map(repr, PLATFORMS))}, of which 'host' runs everywhere, or None"
+        raise ArgumentError("platform", expected, shorten(platform))
     if platform != "cuda":
         return NumpyRunner(engine_for("cpu"), copies=platform == "host")
     if spec.algo is Algorithm.AUTO:
@@ -259,8 +254,7 @@ def _spec_of(spec: Any) -> RNNSpec:
         spec = spec.spec
     if not isinstance(spec, RNNSpec):
         raise ArgumentTypeError("spec", "an RNNSpec or an op", type(spec))
-    wide: bool = getattr(jax.config, "jax_enable_x64")  # noqa: B009  set by JAX at run time
-    if spec.dtype is DType.FLOAT64 and not wide:
+    if spec.dtype is DType.FLOAT64 and not getattr(jax.config, "jax_enable_x64"):  # noqa: B009  set by JAX at run time
         raise ArgumentError("spec dtype", "a dtype that JAX has: jax_enable_x64 is off", str(spec.dtype))
     return spec
 

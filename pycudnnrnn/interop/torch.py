@@ -84,9 +84,8 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
             data = data.to(dtype)
         elif data.dtype != weights[0].dtype:  # torch's check does not look if autocast is on, for any device
             raise TorchArgumentError("input", f"{weights[0].dtype}, the module's", data.dtype, aspect="dtype")
-        states = [] if hx is None else self._states(hx, data, B, unbatched=unbatched)
-        if packed and not states:  # the operator reads the batch size of packed data from the states
-            states = [data.new_zeros(shape) for shape in self._state_shapes(B)]
+        # The operator reads the batch size of packed data from the states.
+        states = [] if hx is None and not packed else self._states(hx, data, B, unbatched=unbatched)
         if order is not None:
             states = [state.index_select(1, order) for state in states]
         keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (data, *states, *weights))
@@ -112,9 +111,8 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         `parametrize`, `functional_call`) stay as they are: then each call copies them.
         """
         weights = self._flat_weights
-        if torch.is_inference_mode_enabled():  # memory that is made there cannot be trained
-            return
-        if not all(type(weight) is torch.nn.Parameter for weight in weights):
+        # Memory that is made in inference mode cannot be trained.
+        if torch.is_inference_mode_enabled() or any(type(weight) is not torch.nn.Parameter for weight in weights):
             return
         (dtype, device), *others = {(weight.dtype, weight.device) for weight in weights}
         if others or dtype not in DTYPES or device.type not in {"cpu", "cuda"}:
@@ -155,17 +153,18 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         return [h, c] if self.mode == "LSTM" else [h]
 
     def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
-        """Return the initial states, checked, with a batch axis and in the data's dtype."""
-        names, tensors = (("hx[0]", "hx[1]"), hx) if self.mode == "LSTM" else (("hx",), (hx,))
-        if not isinstance(tensors, (tuple, list)) or [isinstance(h, torch.Tensor) for h in tensors] != [True] * len(
-            names
-        ):
+        """Return the initial states, zeros if there are none, checked, with a batch axis and in the data's dtype."""
+        if hx is None:
+            return [data.new_zeros(shape) for shape in self._state_shapes(B)]
+        tensors, shapes = hx if self.mode == "LSTM" else (hx,), self._state_shapes(B)
+        if not isinstance(tensors, (tuple, list)) or [*map(torch.is_tensor, tensors)] != [True] * len(shapes):
             raise ArgumentTypeError("hx", "a tensor, for the LSTM a pair (h, c)", type(hx))
         casts, states = self._autocast_dtype(data) is not None, []
-        for name, state, shape in zip(names, tensors, self._state_shapes(B), strict=True):
+        for number, (state, shape) in enumerate(zip(tensors, shapes, strict=True)):
             cast = state.to(data.dtype) if casts and state.is_floating_point() else state
             expected = shape[::2] if unbatched else shape
             if cast.shape != expected or cast.dtype != data.dtype or cast.device != data.device:
+                name = f"hx[{number}]" if self.mode == "LSTM" else "hx"
                 got = f"{tuple(cast.shape)} of {cast.dtype} on {cast.device}"
                 raise TorchArgumentError(name, f"{expected} of {data.dtype} on {data.device}", got)
             states.append(cast.unsqueeze(1) if unbatched else cast)
@@ -183,10 +182,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         if packing is None:
             return self.forward(input, hx)
         rows, order, batch_sizes = packing
-        if hx is None:
-            states = [input.new_zeros(shape) for shape in self._state_shapes(B)]
-        else:
-            states = self._states(hx, input, B, unbatched=False)
+        states = self._states(hx, input, B, unbatched=False)
         first = [state.index_select(1, order) for state in states]
         packed = PackedSequence(input.flatten(0, 1).index_select(0, rows), batch_sizes)
         (y, *_), last = self.forward(packed, tuple(first) if self.mode == "LSTM" else first[0])
@@ -443,11 +439,11 @@ def replace_rnns(model: _Module) -> _Module:
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentTypeError("model", "a torch.nn.Module", type(model))
-    classes = {theirs: ours for ours, theirs in _TORCHS.items()}
     for module in model.modules():
-        if type(module) in classes:
-            module.__class__ = classes[type(module)]
-            module.flatten_parameters()
+        for subclass, base in _TORCHS.items():
+            if type(module) is base:
+                module.__class__ = subclass
+                module.flatten_parameters()
     return model
 
 

@@ -156,7 +156,7 @@ REFUSED = {
     "c of a gru": ((GRU.init_params(), X, H, C), {"spec": GRU}, "Invalid input_c: an array, expecting None"),
     "no spec": ((P, X), {"spec": "lstm"}, "Invalid spec: <class 'str'>, expecting an RNNSpec or an op"),
     "lengths": ((P, X), {"sequence_lengths": [6, 1, 1]}, "Invalid sequence_lengths[0]: 6"),
-    "platform": ((P, X), {"platform": "gpu"}, "Invalid platform: 'gpu', expecting one of 'cpu', 'cuda', 'host', or No"),
+    "platform": ((P, X), {"platform": "gpu"}, "Invalid platform: 'gpu', expecting one of 'cpu', 'cuda', 'host', of"),
     "no position": ((P, X), {"spec": DROPPING}, "Invalid dropout_position: None, expecting an integer that differs"),
     "position": ((P, X), {"spec": DROPPING, "dropout_position": 0.5}, "Invalid dropout_position: 0.5"),
     "key as position": (
