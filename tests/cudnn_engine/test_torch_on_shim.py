@@ -182,12 +182,6 @@ def test_a_compiled_step_is_the_same(played):
         equal(step(module, x, lengths), expected)
 
 
-@pytest.mark.parametrize("operator", [_torch_ops.rnn, _torch_ops.rnn_backward], ids=str)
-def test_cuda_graphs_of_a_compiler_leave_the_operators_out(operator):
-    assert torch.Tag.cudagraph_unsafe in operator.tags
-    assert torch.Tag.pt2_compliant_tag in operator.tags
-
-
 @pytest.mark.parametrize("kind", [ours.LSTM, ours.GRU])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_a_repeated_step_does_nothing_beside_its_passes_and_what_dropout_takes(played, monkeypatch, kind, dropout):
@@ -208,11 +202,6 @@ def test_a_repeated_step_does_nothing_beside_its_passes_and_what_dropout_takes(p
         equal(found[k], on_numpy(module, x, lengths, chain=(seed, k)))
 
 
-# --- packed sequences, which go to the library as they are ------------------------------------------------------------
-
-PACKED, UNPACKED = "SEQ_MAJOR_PACKED", "SEQ_MAJOR_UNPACKED"
-
-
 def test_the_library_reads_and_writes_the_sequences_own_memory(played):
     module, x = make()
     packed = pack_padded_sequence(x, [5, 4, 2])
@@ -225,12 +214,3 @@ def test_the_library_reads_and_writes_the_sequences_own_memory(played):
     assert (forward[5], forward[7]) == (data.data_ptr(), y.data.data_ptr())
     assert (backward[4], backward[5], backward[7]) == (y.data.data_ptr(), upstream.data_ptr(), data.grad.data_ptr())
     assert (weights[5], weights[9]) == (data.data_ptr(), y.data.data_ptr())
-
-
-def test_packed_and_padded_batches_of_one_size_share_nothing(played):
-    module, x = make()
-    batches = [5, 4, 2], None, [5, 3, 1], None
-    for lengths in batches:
-        equal(step(module, x, lengths), on_numpy(module, x, lengths))
-    expected = [(UNPACKED, (5, 5, 5)) if lengths is None else (PACKED, tuple(lengths)) for lengths in batches]
-    assert played.described == [described for described in expected for _ in range(3)]

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental import rnn as jax_rnn
 
-from pycudnnrnn import convert, ops
+from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
@@ -57,44 +56,6 @@ def test_results_and_every_gradient_are_the_ops(kind, lengths, time_major, way, 
 
     equal(WAYS[way](run)(params, x, *states), results)
     equal((jax.jit(gradient) if "jit" in way else gradient)(params, x, *states), gradients)
-
-
-def test_what_jax_promises_of_its_lstm_holds_for_ours():
-    """Values, final states and every gradient of `jax.experimental.rnn`, batch first, whatever the padding holds."""
-    T, lengths, sizes = 4, [4, 1, 2], (4, 4, 2)  # inputs, units and layers
-    op = ops.CudnnLSTM(*sizes[::-1], direction="bidirectional", dtype="float64")
-    problem = make_problem(op, T, 3, None, seed=11)
-    params, x, h, c = arguments_of(problem)
-    x, dy = x.swapaxes(0, 1), jnp.asarray(problem.dy).swapaxes(0, 1)
-    inside = (jnp.arange(T) < jnp.array(lengths)[:, None])[..., None]
-    x = jnp.where(inside, x, 1e6)
-
-    def total(results):
-        y, hy, cy = results
-        y = jnp.where(inside, y, 0)
-        return (dy * y).sum() + (problem.dhy * hy).sum() + (problem.dcy * cy).sum(), (y, hy, cy)
-
-    def ours(params, x, h, c):
-        results = rnn(params, x, h, c, spec=op, sequence_lengths=lengths, time_major=False)
-        return total(results)[0], results
-
-    def theirs(weights, x, h, c):
-        parts = jax_rnn.unpack_lstm_weights(weights, *sizes, True)
-        return total(jax_rnn.lstm_ref(x, h, c, *parts, jnp.array(lengths, "int32"), *sizes, 0.0, True))
-
-    def flat(params):
-        canonical = convert.Canonical(op.spec, *op.params_to_canonical(np.asarray(params)))
-        return convert.jax_rnn.from_canonical(canonical)["weights"]
-
-    def both(function, *arguments):
-        every = jax.jit(jax.value_and_grad(function, argnums=(0, 1, 2, 3), has_aux=True))
-        (_, results), (d_weights, *gradients) = every(*arguments)
-        return d_weights, [*results, *gradients]
-
-    d_params, found = both(ours, params, x, h, c)
-    d_weights, expected = both(theirs, jnp.asarray(flat(params)), x, h, c)
-    for mine, other in zip([flat(d_params), *found], [d_weights, *expected], strict=True):
-        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-11)
 
 
 def test_states_may_be_left_out_and_an_op_stands_for_its_spec():

@@ -34,7 +34,6 @@ gradient = jax.jit(jax.grad(lambda p: (forward(p) ** 2).sum()))
 
 SHAPES = {
     "gradients in flight": "works = [gradient(params) for _ in range(4)]; sys.exit(3)",
-    "in flight in an exit handler": "atexit.register(lambda: gradient(params))",
     "left by a thread that has ended": """
 import threading
 large, found = jnp.ones((500, 500)), []
@@ -49,7 +48,7 @@ thread.join()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("shape", "platform"), list(zip(SHAPES, ["host", "cpu", "host"], strict=True)))
+@pytest.mark.parametrize(("shape", "platform"), list(zip(SHAPES, ["cpu", "host"], strict=True)))
 def test_the_interpreter_ends_quietly_with_work_in_flight(shape, platform):
     expected = 3 if "sys.exit" in SHAPES[shape] else 0
     given = f"PLATFORM, COUNT, EXPECTED = {platform!r}, {ENDS}, {expected}\n"

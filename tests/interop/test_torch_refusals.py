@@ -108,14 +108,3 @@ def test_batch_sizes_that_are_not_those_of_the_data_are_named_before_memory_is_r
         for states in (None, hx):
             with pytest.raises(TorchArgumentError, match=r"Invalid batch_sizes: |Invalid hx"):
                 mine(PackedSequence(torch.randn(3, 3, dtype=torch.float64), wrong), states)
-
-
-def test_batch_sizes_that_were_right_before_are_compared_with_other_data_and_orders():
-    _, mine = make_pair("GRU", 3, 5)
-    data, sizes = torch.randn(4, 3, dtype=torch.float64), torch.tensor([2, 1])
-    mine(PackedSequence(data[:3], sizes))
-    wrong = [PackedSequence(data[:rows], sizes) for rows in (2, 4)]
-    wrong += [PackedSequence(data[:3], sizes, order, order) for order in (torch.tensor([0]), torch.tensor([0, 1, 2]))]
-    for packed in wrong:
-        with pytest.raises(TorchArgumentError, match="batch_sizes"):
-            mine(packed)
