@@ -1,7 +1,6 @@
 """The walk through a ragged batch, compared with a walk written out step by step; and the lengths that are accepted."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.schedule import Schedule, check_lengths, cut, grouped
+from pycudnnrnn.schedule import Schedule, check_lengths, cut
 from pycudnnrnn.testing.strategies import sequence_lengths
 from tests.helpers.examples import examples
 
@@ -56,18 +55,6 @@ def test_chunks_have_every_valid_step_once_and_nothing_that_cudnn_refuses(batch,
         assert part.lengths == (None if set(within) == {part.T} else tuple(within))
         seen += [(start + t, b) for b, length in zip(running, within, strict=True) for t in range(length)]
     assert sorted(seen) == [(t, b) for t in range(schedule.T) for b in range(schedule.B) if t < full[b]]
-
-
-@examples(500)
-@given(st.lists(st.integers(1, 5), max_size=20), st.integers(0, 12))
-def test_groups_are_all_steps_in_order_and_only_a_single_step_exceeds_the_limit(sizes, limit):
-    steps = list(itertools.pairwise(np.cumsum([0, *sizes]).tolist()))
-    groups = list(grouped(steps, limit))
-    assert [step for group in groups for step in group] == steps
-    for group in groups:
-        assert len(group) == 1 or sum(last - first for first, last in group) <= limit
-    for group, following in itertools.pairwise(groups):  # and none could have taken one step more
-        assert sum(last - first for first, last in [*group, following[0]]) > limit
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -31,17 +31,12 @@ VALUES = [
     (lambda: check_int("n", 6, 1, 5), "n: 6, expecting an integer from 1 to 5"),
     (lambda: check_real("r", 10**400), "r: a larger one, expecting a number that fits a C double"),
     (lambda: check_word(Direction, "d", "up"), "d: 'up', expecting 'unidirectional' or 'bidirectional'"),
-    (lambda: check_lengths([1], 3, 2), "sequence_lengths shape: (1,), expecting (2,), one per sequence"),
     (lambda: LAYOUT.region(0, 0, "weight", side="recurrent"),
      "side: 'recurrent', expecting 'input' where pseudo_layer=0, lin_layer_id=0, kind='weight'"),
     (lambda: WORDS.region(layer=2), "layer: 2, expecting 0 or 1 in this layout"),
     (lambda: WORDS.region(layer=1, gate="forget", kind="weight"),
      ("region: layer=1, gate='forget', kind='weight', expecting criteria for one region; 4 match: "
       "add direction ('forward' or 'backward'), side ('input' or 'recurrent')")),
-    (WORDS.region,
-     ("region: no criteria, expecting criteria for one region; 48 match: add layer (0 or 1), "
-      "direction ('forward' or 'backward'), gate ('input', 'forget', 'new' or 'output'), "
-      "kind ('weight' or 'bias'), side ('input' or 'recurrent')")),
     (lambda: ParamLayout(0, ()).region(layer=0), "layer: 0, expecting nothing in this layout"),
     (lambda: from_canonical(WEIGHTS, [*BIASES[:4], np.zeros(4), BIASES[5]], LAYOUT, np.zeros(LAYOUT.size)),
      "biases[4] shape: (4,), expecting (3,) (bias of gate 'update', pseudo-layer 0)"),
