@@ -35,9 +35,6 @@ _LETTERS: Final[dict[Side, str]] = {"input": "W", "recurrent": "R", "projection"
 _FIRST_IDS: Final = {gate.name.lower(): int(gate) for gates in GATES.values() for gate in gates}
 """The linear-layer id of each gate's input matrix. A gate has the same id in each cell."""
 
-_WORDS: Final = ("layer", "direction", "gate", "kind", "side")
-"""The arguments that name a region without cuDNN's numbers."""
-
 Differences = dict[tuple[int, int, RegionKind] | Literal["size"], tuple[Any, Any]]
 """What differs between two layouts: each region by its key, and the size."""
 
@@ -256,7 +253,11 @@ class ParamLayout:
                 asked += f"{', ' if asked else ''}{name}={value!r}"
         if len(matching) == 1:
             return matching[0]
-        open_names = [name for name in _WORDS if len({getattr(r, name) for r in matching}) > 1]
+        open_names = [
+            name
+            for name in ("layer", "direction", "gate", "kind", "side")
+            if len({getattr(r, name) for r in matching}) > 1
+        ]
         more = ", ".join(f"{name} ({_values(matching, name)})" for name in open_names)
         expected = f"criteria for one region; {len(matching)} match: add {more}"
         raise ArgumentError("region", expected, asked or "no criteria")

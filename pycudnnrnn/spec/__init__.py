@@ -8,6 +8,8 @@ import math
 from enum import StrEnum
 from typing import Any, Final
 
+import numpy as np
+
 from pycudnnrnn import _locks
 from pycudnnrnn._checks import check_dropout, check_int, check_real, check_word, one_of, shorten
 from pycudnnrnn.errors import ArgumentError
@@ -38,8 +40,6 @@ from pycudnnrnn.spec._words import (
     ModeLike,
     PlainGate,
     RNNMode,
-    as_float32,
-    bound_source,
     parse_dtype,
 )
 
@@ -219,7 +219,8 @@ class RNNSpec:
         if self.mode is not RNNMode.LSTM:
             raise ArgumentError("cell_clip", f"None for mode {str(self.mode)!r} (only the LSTM has a cell)", value)
         sides = value if isinstance(value, (tuple, list)) else [value]
-        bounds = [as_float32(check_real("cell_clip", bound)) for bound in sides]
+        with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
+            bounds = [float(np.float32(check_real("cell_clip", bound))) for bound in sides]
         if len(bounds) == 1 and bounds[0] > 0:
             return -bounds[0], bounds[0]
         if len(bounds) == 2 and bounds[0] <= bounds[1]:
@@ -344,7 +345,9 @@ class RNNSpec:
             if value != usual:
                 source = repr(str(value)) if isinstance(value, StrEnum) else repr(value)
                 if field.name == "cell_clip":
-                    source = f"({', '.join(map(bound_source, value))})"
+                    # The shortest number that rounds to each bound, usually the one that was passed.
+                    bounds = [f"float('{bound}')" if math.isinf(bound) else str(np.float32(bound)) for bound in value]
+                    source = f"({', '.join(bounds)})"
                 shown.append(f"{field.name}={source}")
         return f"RNNSpec({', '.join(shown)})"
 

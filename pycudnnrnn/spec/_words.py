@@ -1,9 +1,7 @@
-"""The words that describe an RNN, cuDNN's limits, and the bounds of `cell_clip`, which are float32 with every dtype."""
+"""The words that describe an RNN, and cuDNN's limits."""
 
 from __future__ import annotations
 
-import math
-import struct
 from enum import IntEnum, StrEnum
 from typing import Any, Final, Literal
 
@@ -198,14 +196,3 @@ def parse_dtype(name: str, value: Any) -> DType:
         except TypeError:  # torch.float32 prints as "torch.float32", tf.float32 has a name
             value = getattr(value, "name", str(value)).rpartition(".")[2]
     return check_word(DType, name, value)
-
-
-def as_float32(value: float) -> float:
-    """Round to float32; numbers beyond its range become infinite."""
-    (rounded,) = struct.unpack("f", struct.pack("f", value))
-    return float(rounded)
-
-
-def bound_source(bound: float) -> str:
-    """Return the shortest number that rounds to this clip bound: usually the one the user gave."""
-    return f"float('{bound}')" if math.isinf(bound) else str(np.float32(bound))
