@@ -12,19 +12,11 @@ from pycudnnrnn._checks import check_bool, check_int, check_real, check_word, ne
 from pycudnnrnn.canonical import from_canonical
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, PycudnnrnnError
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
-from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, MathType, RNNMode
 
 LAYOUT = arithmetic_layout(RNNSpec("gru", 1, 3, 2))
 WORDS = arithmetic_layout(RNNSpec("lstm", 2, 3, 2, direction="bidirectional", bias_mode="single_input"))
 WEIGHTS, BIASES = ([np.zeros(region.shape) for region in regions] for regions in (LAYOUT.weights, LAYOUT.biases))
-
-
-class OnDevice:
-    """An array of a library that has it on a GPU."""
-
-    def tolist(self):
-        raise AssertionError("it is read")
 
 
 VALUES = [
@@ -45,10 +37,6 @@ TYPES = [
     (lambda: check_int("n", True, 1, 5), "n: True, expecting an integer"),
     (lambda: check_bool("b", 1), "b: 1, expecting a Python bool"),
     (lambda: check_real("r", "1"), "r: '1', expecting a real number"),
-    (lambda: check_lengths(OnDevice(), 3, 1),
-     (f"sequence_lengths: {OnDevice}, expecting host integers (a list or a NumPy array): "
-      "sequence_lengths.tolist() makes them of an array of another library, and reading a device array here would "
-      "synchronise each call")),
 ]  # fmt: skip
 
 
