@@ -233,7 +233,7 @@ def test_problems_compare_by_value_and_hash_alike():
 def test_a_problem_of_drawn_elements_has_no_other_numbers_and_shrinks_to_zeros():
     values = [0.0, -0.0, 1e300, float("nan"), -99.0]
     op = ops.CudnnLSTM(2, 3, 2, num_proj=2, dtype="float32")
-    problem = make_problem(op, 4, 3, None, seed=2, values=values)
+    problem = make_problem(op, 4, 3, [4, 2, 0], seed=2, values=values)
     arrays = [problem.params, problem.x, problem.hx, problem.cx, problem.dy, problem.dhy, problem.dcy]
     assert all(array.dtype == np.float32 for array in arrays)
     with np.errstate(over="ignore"):
