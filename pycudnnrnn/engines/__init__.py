@@ -286,12 +286,12 @@ def on_callers_stream(
         return _NOTHING
     if library == "cupy" and libraries <= {"cupy"}:
         return engine.active()
-    own = _arrays.stream_address(library, engine.device)
-    others = {_arrays.stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {own}
-    return engine.on_stream(own, others, wait="jax" in libraries)
+    stream = _arrays.stream_address(library, engine.device)
+    others = {_arrays.stream_address(other, engine.device) for other in libraries & {"cupy", "torch"}} - {stream}
+    return engine.on_stream(stream, others, wait="jax" in libraries)
 
 
-_made: dict[str, Engine] = {}
+_engines: dict[str, Engine] = {}
 """Engines by the full name of the device, because an import and a lock in each call would cost microseconds."""
 
 _override: contextvars.ContextVar[dict[str, Engine] | None] = contextvars.ContextVar("engines", default=None)
@@ -309,19 +309,19 @@ def engine_for(device: str) -> Engine:
         override = overrides.get(device.partition(":")[0])
         if override is not None:
             return override
-    known = _made.get(device)
+    known = _engines.get(device)
     if known is not None:
         return known
     # Imported here: the engines need the protocol above, and not everybody needs cuDNN.
     if device == "cpu":
         from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415
 
-        return _made.setdefault(device, NumpyEngine())
+        return _engines.setdefault(device, NumpyEngine())
     from pycudnnrnn.engines.cudnn.engine import cudnn_engine  # noqa: PLC0415
 
     index = device.partition(":")[2]
     engine = cudnn_engine(int(index) if index else None)
-    return _made.setdefault(device, engine) if index else engine  # the current device may change
+    return _engines.setdefault(device, engine) if index else engine  # the current device may change
 
 
 @contextlib.contextmanager

@@ -64,13 +64,13 @@ def memory(engine: Engine, config: CallConfig, every: int | None) -> Memory:
         return Memory(ordered + max(each, default=0) + nbytes(of_call, ("hx", "cx")), 0, outputs)
     most = ordered + max(each, default=of_call["params"].nbytes)  # without a chunk, a gradient of params all the same
     random = 0 if config.dropout is None else config.dropout.chunk_nbytes
-    kept = len(chunks) * (nbytes(of_call, ("hx", "cx")) + random)
+    checkpoints = len(chunks) * (nbytes(of_call, ("hx", "cx")) + random)
     most += random + of_call["params"].nbytes * spec.compute_dtype.itemsize // spec.dtype.itemsize
     most -= of_call["params"].nbytes  # the result's gradient of params is allocated after the last chunk
     reserves = [chunk.reserve_nbytes + (chunk.output_nbytes if every is None else 0) for chunk in chunks]
     at_once = sum(reserves) if every is None else max(reserves, default=0)
     gradients = nbytes(of_call, (*GRADIENTS, "d_params"))
-    return Memory(most, kept + at_once, outputs, gradients, 0 if every is None else kept)
+    return Memory(most, checkpoints + at_once, outputs, gradients, 0 if every is None else checkpoints)
 
 
 def _steps(engine: Engine, config: CallConfig, every: int | None) -> int:
@@ -95,17 +95,20 @@ def _forward(engine: Engine, config: CallConfig, steps: int, recomputes: bool, i
     with engine.ordered((), "a forward in chunks, which takes memory") as stream, as_one as masks:
         batch = _Batch(engine, config, inputs)
         y, states = batch.zeros(config.spec.output_size), batch.states(inputs["hx"], inputs["cx"])
-        chunks, kept = cut(schedule, steps), list[_Kept]()
+        chunks, runs = cut(schedule, steps), list[_ChunkRun]()
         for chunk in chunks:
             dropout, again = (None, None) if masks is None else masks.chunk(schedule.offsets[chunk.start])
-            one = _Kept(chunk, batch.of_chunk(states, chunk), again)
-            kept.append(batch.advance(one, dropout, y, states, keep=not recomputes or len(chunks) == 1))
-        reserve = ChunkedReserve(batch, kept, (stream,)) if config.keep_reserve else None
-        return *batch.as_given(y, states), reserve
+            run = _ChunkRun(chunk, batch.of_chunk(states, chunk), again)
+            *results, reserve = batch.run(run, dropout)
+            batch.carry(chunk, results, y, states)
+            runs.append(run if recomputes and len(chunks) > 1 else run._replace(reserve=reserve))
+            del results, reserve  # before the next chunk needs memory
+        chunked = ChunkedReserve(batch, runs, (stream,)) if config.keep_reserve else None
+        return *batch.in_callers_order(y, states), chunked
 
 
-class _Kept(NamedTuple):
-    """What is kept of a chunk: the states before it, a function that returns its dropout again, its reserve or None."""
+class _ChunkRun(NamedTuple):
+    """A chunk that ran: the states before it, a function that returns its dropout again, and its reserve or None."""
 
     chunk: Chunk
     before: tuple[Any, Any | None]
@@ -129,19 +132,19 @@ class _Batch:
     def zeros(self, width: int) -> Any:
         return self._arrays.zeros(self.config.schedule.data_shape(width), self.config.spec.dtype.numpy)
 
-    def states(self, *given: Any | None) -> list[Any]:
+    def states(self, *initial: Any | None) -> list[Any]:
         """Return h and c to update: copies, or zeros for None."""
         spec, schedule, arrays = self.config.spec, self.config.schedule, self._arrays
         of_call = shapes(spec, schedule.data_axes, schedule.B)
-        found = []
-        for array, shape in zip(given, (of_call["hx"], of_call["cx"]), strict=True):
+        states = []
+        for array, shape in zip(initial, (of_call["hx"], of_call["cx"]), strict=True):
             if array is not None:
-                found.append(arrays.copy(array) if self._order is None else arrays.take(array, self._order, 1))
+                states.append(arrays.copy(array) if self._order is None else arrays.take(array, self._order, 1))
             elif shape is not None:
-                found.append(arrays.zeros(shape, spec.dtype.numpy))
-        return found
+                states.append(arrays.zeros(shape, spec.dtype.numpy))
+        return states
 
-    def as_given(self, data: Any, states: list[Any]) -> tuple[Any, Any, Any | None]:
+    def in_callers_order(self, data: Any, states: list[Any]) -> tuple[Any, Any, Any | None]:
         """Return data, h and c with the sequences in the caller's order."""
         if self._back is not None:
             data = self._arrays.take(data, self._back, self._axis)
@@ -164,24 +167,18 @@ class _Batch:
         h, c, *_ = *(self._arrays.copy(each[:, : chunk.schedule.B]) for each in states), None
         return h, c
 
-    def run(self, kept: _Kept, dropout: Any | None) -> Results:
+    def run(self, run: _ChunkRun, dropout: Any | None) -> Results:
         """Run a chunk from the states before it."""
-        schedule = kept.chunk.schedule
-        given = self.params, self.native(self.x, kept.chunk), *kept.before
-        at = [None if array is None else self._arrays.address(array) for array in given]
+        schedule = run.chunk.schedule
+        inputs = self.params, self.native(self.x, run.chunk), *run.before
+        at = [None if array is None else self._arrays.address(array) for array in inputs]
         config = self.config._replace(schedule=schedule, dropout=dropout)
-        return self.engine.calls(config).forward(schedule, dict(zip(INPUTS, given, strict=True)), at)
+        return self.engine.calls(config).forward(schedule, dict(zip(INPUTS, inputs, strict=True)), at)
 
-    def advance(self, kept: _Kept, dropout: Any | None, y: Any, states: Sequence[Any], *, keep: bool) -> _Kept:
-        """Run a chunk forward, and write its results. Its reserve is gone before the next chunk runs, or kept."""
-        *results, reserve = self.run(kept, dropout)
-        self.carry(kept.chunk, results, y, states)
-        return kept._replace(reserve=reserve if keep else None)
-
-    def carry(self, chunk: Chunk, found: Iterable[Any], data: Any, states: Sequence[Any]) -> None:
+    def carry(self, chunk: Chunk, results: Iterable[Any], data: Any, states: Sequence[Any]) -> None:
         """Write a chunk's results into its part of `data` and into the states."""
         targets = self.part(data, chunk), *(each[:, : chunk.schedule.B] for each in states)
-        for target, values in zip(targets, found, strict=False):  # a cell without c has no result for it
+        for target, values in zip(targets, results, strict=False):  # a cell without c has no result for it
             self._arrays.copy_into(target, values)
 
 
@@ -193,17 +190,17 @@ class ChunkedReserve:
     """
 
     batch: _Batch
-    kept: list[_Kept]
+    runs: list[_ChunkRun]
     streams: tuple[Any, ...]
     gradient: Any | None = None
 
     @property
     def touched(self) -> bool:
-        return self.gradient is not None or any(kept.reserve.touched for kept in self.kept if kept.reserve)
+        return self.gradient is not None or any(run.reserve.touched for run in self.runs if run.reserve)
 
     def copy(self) -> ChunkedReserve:
-        kept = [each._replace(reserve=each.reserve and each.reserve.copy()) for each in self.kept]
-        return dataclasses.replace(self, kept=kept, gradient=None)
+        runs = [run._replace(reserve=run.reserve and run.reserve.copy()) for run in self.runs]
+        return dataclasses.replace(self, runs=runs, gradient=None)
 
     def backward_data(self, dy: Any | None, dhy: Any | None, dcy: Any | None) -> tuple[Any, Any, Any | None]:
         """Go back through the chunks. This computes the gradient of params as well."""
@@ -213,21 +210,21 @@ class ChunkedReserve:
             total, gradient = (
                 arrays.zeros(batch.params.shape, dtype.numpy) for dtype in (spec.compute_dtype, spec.dtype)
             )
-            for kept in reversed(self.kept):
-                self._back(kept, dy, dx, states, gradient)
+            for run in reversed(self.runs):
+                self._back(run, dy, dx, states, gradient)
                 arrays.add_into(total, gradient)
-            results = batch.as_given(dx, states)
-            self.gradient, self.kept, self.streams = total, [], (*self.streams, stream)
+            results = batch.in_callers_order(dx, states)
+            self.gradient, self.runs, self.streams = total, [], (*self.streams, stream)
             return results
 
-    def _back(self, kept: _Kept, dy: Any | None, dx: Any, states: Sequence[Any], gradient: Any) -> None:
+    def _back(self, run: _ChunkRun, dy: Any | None, dx: Any, states: Sequence[Any], gradient: Any) -> None:
         """Go back through one chunk. A reserve that is computed again is gone before the next chunk needs one."""
         batch = self.batch
-        reserve = kept.reserve or batch.run(kept, kept.again and kept.again())[-1]
-        upstream = None if dy is None else batch.native(dy, kept.chunk)
-        results = reserve.backward_data(upstream, *batch.of_chunk(states, kept.chunk))
+        reserve = run.reserve or batch.run(run, run.again and run.again())[-1]
+        upstream = None if dy is None else batch.native(dy, run.chunk)
+        results = reserve.backward_data(upstream, *batch.of_chunk(states, run.chunk))
         reserve.backward_weights(gradient, accumulate=False)
-        batch.carry(kept.chunk, results, dx, states)
+        batch.carry(run.chunk, results, dx, states)
 
     def backward_weights(self, out: Any, *, accumulate: bool) -> None:
         arrays = self.batch.engine.arrays

@@ -45,16 +45,16 @@ class Dropouts:
             StateError: two devices of one engine have different states.
         """
         with self._lock:
-            found, ran_on = dict(self._starts), dict[str, str]()
+            states, ran_on = dict(self._starts), dict[str, str]()
             for device, (engine, dropout) in self._running.items():
                 name, state = engine.name, dropout.state()
                 ran = state.position != self._start(name).position
                 if name not in ran_on:
-                    found[name] = state
+                    states[name] = state
                     ran_on |= {name: device} if ran else {}
-                elif ran and state != found[name]:
+                elif ran and state != states[name]:
                     raise StateError(
                         f"the dropout states of {ran_on[name]} and {device} differ, and one can be kept: use one op "
                         f"per device, or choose a state, for example set_dropout_state(dropout_state({device!r}))"
                     )
-            return list(found.values())
+            return list(states.values())

@@ -309,10 +309,10 @@ class CudnnRNN:
         if biases is not None:
             raise ArgumentError("biases", "None with a Canonical, which contains them", type(biases))
         for field in dataclasses.fields(self.spec):
-            ours, theirs = getattr(self.spec, field.name), getattr(weights.spec, field.name)
-            if field.name not in NOT_THE_MODEL and ours != theirs:
-                ours, theirs = (str(value) if isinstance(value, StrEnum) else value for value in (ours, theirs))
-                raise ArgumentError("canonical", f"{field.name}={ours!r}, as this op", f"{field.name}={theirs!r}")
+            expected, got = getattr(self.spec, field.name), getattr(weights.spec, field.name)
+            if field.name not in NOT_THE_MODEL and expected != got:
+                expected, got = (str(value) if isinstance(value, StrEnum) else value for value in (expected, got))
+                raise ArgumentError("canonical", f"{field.name}={expected!r}, as this op", f"{field.name}={got!r}")
         return weights.weights, weights.biases
 
     def _canonical(self, name: str, array: Any, engine: Engine) -> Any:

@@ -252,15 +252,15 @@ class Graph:
         if kind.library != "cupy":
             self._replay = functools.partial(_replay_on_callers_stream, engine_for(kind.device), kind, native)
 
-        def given(name: Name) -> Any:
+        def array_of(name: Name) -> Any:
             array = native.arrays.get(name)
             return None if array is None else _arrays.to_caller(array, kind)
 
-        self.x, self.hx, self.cx = map(given, passes.INPUTS[1:])
-        self.y, self.hy, self.cy = map(given, passes.RESULTS)
-        self.dy, self.dhy, self.dcy = map(given, passes.UPSTREAM)
-        self.dx, self.dhx, self.dcx = map(given, passes.GRADIENTS)
-        self.d_params = given("d_params")
+        self.x, self.hx, self.cx = map(array_of, passes.INPUTS[1:])
+        self.y, self.hy, self.cy = map(array_of, passes.RESULTS)
+        self.dy, self.dhy, self.dcy = map(array_of, passes.UPSTREAM)
+        self.dx, self.dhx, self.dcx = map(array_of, passes.GRADIENTS)
+        self.d_params = array_of("d_params")
 
     def replay(self, *, sequence_lengths: Any = None) -> None:
         """Run the graph on the current stream of the library of `params`: torch's for tensors, otherwise CuPy's.

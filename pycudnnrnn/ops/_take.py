@@ -59,8 +59,8 @@ class Taker:
             step = max(step, (self._spec.compute_dtype if name == "reserve" else self._spec.dtype).itemsize)
         return slot.shape, slot.dtype, slot.strides if exact or alignment > 1 else None, step, slot.nbytes
 
-    def __call__(self, *given: Any) -> tuple[Arrays, list[int | None]]:
-        """Return the engine's arrays over those given, by name, and the addresses that were checked.
+    def __call__(self, *arrays: Any) -> tuple[Arrays, list[int | None]]:
+        """Return the engine's arrays over these, by name, and the addresses that were checked.
 
         Raises:
             ArgumentError: an array whose device, dtype, shape or memory does not fit its slot or the engine.
@@ -71,7 +71,7 @@ class Taker:
         natives: Arrays = {}
         at: list[int | None] = []
         spans = []
-        for array, (name, shape, dtype, strides, step, nbytes) in zip(given, self._checks, strict=True):
+        for array, (name, shape, dtype, strides, step, nbytes) in zip(arrays, self._checks, strict=True):
             if array is None or shape is None:
                 self._check_absence(name, array)
                 natives[name] = None

@@ -61,7 +61,7 @@ def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(
     expected = run(problem, arrays)
     after = op.dropout_state("cuda:0")
     op.set_dropout_state(start)
-    engine.runtime.made.calls.clear()
+    engine.runtime.natives.calls.clear()
 
     @contextlib.contextmanager
     def failing(nth):

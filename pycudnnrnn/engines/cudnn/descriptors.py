@@ -107,9 +107,9 @@ class TensorDescriptor(Owned, kind="TensorDescriptor"):
     def read(self) -> dict[str, Any]:
         """Ask cuDNN what it holds."""
         dims, strides = (ctypes.c_int * RANKS[-1])(), (ctypes.c_int * RANKS[-1])()
-        found = self.library.cudnnGetTensorNdDescriptor.read(self, RANKS[-1], dimA=dims, strideA=strides)
-        rank = found["nbDims"]
-        return found | {"dimA": tuple(dims[:rank]), "strideA": tuple(strides[:rank])}
+        answer = self.library.cudnnGetTensorNdDescriptor.read(self, RANKS[-1], dimA=dims, strideA=strides)
+        rank = answer["nbDims"]
+        return answer | {"dimA": tuple(dims[:rank]), "strideA": tuple(strides[:rank])}
 
 
 class FilterDescriptor(Owned, kind="FilterDescriptor"):
@@ -129,8 +129,8 @@ class FilterDescriptor(Owned, kind="FilterDescriptor"):
     def read(self) -> dict[str, Any]:
         """Ask cuDNN what it holds."""
         dims = (ctypes.c_int * RANKS[-1])()
-        found = self.library.cudnnGetFilterNdDescriptor.read(self, RANKS[-1], filterDimA=dims)
-        return found | {"dimA": tuple(dims[: found["nbDims"]])}
+        answer = self.library.cudnnGetFilterNdDescriptor.read(self, RANKS[-1], filterDimA=dims)
+        return answer | {"dimA": tuple(dims[: answer["nbDims"]])}
 
 
 class DropoutDescriptor(Owned, kind="DropoutDescriptor"):

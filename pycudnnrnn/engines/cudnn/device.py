@@ -83,9 +83,9 @@ class Watch:
                 cuda = self._ask()  # type: ignore[assignment]  # None
             except RuntimeError as answer:
                 cuda = answer
-        found = lost(self._device, error, cuda)
-        if found is not None:
-            raise found from error
+        device_lost = lost(self._device, error, cuda)
+        if device_lost is not None:
+            raise device_lost from error
 
     def __enter__(self) -> None:
         pass

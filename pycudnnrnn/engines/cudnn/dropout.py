@@ -26,7 +26,7 @@ from pycudnnrnn.spec import RNNSpec
 Launching = Callable[[str], contextlib.AbstractContextManager[Handle]]
 """See `Runtime.launching`."""
 
-MADE_MAX: Final = 64
+NATIVES_MAX: Final = 64
 """RNNs, and sizes of batches, whose native objects are kept: a few small ones each."""
 
 KEPT_MAX: Final = 16
@@ -53,12 +53,12 @@ def put_back(device: CudaDevice, states: Any) -> Iterator[None]:
         yield
 
 
-class Made:
+class Natives:
     """The native objects that were made with one dropout descriptor, or without one: by RNN, and by size of batch."""
 
     def __init__(self) -> None:
-        self.rnns: Recent[Any] = Recent(MADE_MAX)
-        self.calls: Recent[Any] = Recent(MADE_MAX)
+        self.rnns: Recent[Any] = Recent(NATIVES_MAX)
+        self.calls: Recent[Any] = Recent(NATIVES_MAX)
 
 
 class DropoutAt:
@@ -69,7 +69,7 @@ class DropoutAt:
 
     def __init__(self, descriptor: DropoutDescriptor) -> None:
         self.descriptor, self.lock = descriptor, _locks.rlock()
-        self.made = Made()
+        self.natives = Natives()
 
     @contextlib.contextmanager
     def locked(self, handle: Handle) -> Iterator[None]:  # noqa: ARG002  as in `forward`
@@ -194,7 +194,7 @@ NOT_KEPT: Final = (
 )
 
 
-class _Kept(NamedTuple):
+class _Start(NamedTuple):
     chain: Hashable
     states: Any
 
@@ -212,7 +212,7 @@ class StreamStates:
         self.address = device.address(self._states)
         self._lock = _locks.rlock()
         self._chain: Hashable = None
-        self._kept: Recent[_Kept] = Recent(KEPT_MAX)
+        self._starts: Recent[_Start] = Recent(KEPT_MAX)
 
     @contextlib.contextmanager
     def forward(self, handle: Handle, dropout: DropoutAt, masks: Masks) -> Iterator[None]:
@@ -226,19 +226,19 @@ class StreamStates:
         """
         device, states = self._device, self._states
         with dropout.lock, self._lock, device.using(self._stream):
-            chain, kept = masks.chain(), self._kept.get(masks.seed)
+            chain, start = masks.chain(), self._starts.get(masks.seed)
             if chain is None:
-                if kept is None:
+                if start is None:
                     raise EngineError(NOT_KEPT)
                 with put_back(device, states):
-                    device.copy_bytes(states, kept.states)
+                    device.copy_bytes(states, start.states)
                     yield
                 return
-            if kept is not None and kept.chain == chain:
-                device.copy_bytes(states, kept.states)
+            if start is not None and start.chain == chain:
+                device.copy_bytes(states, start.states)
             else:
                 if chain != self._chain:
                     dropout.descriptor.seed(handle, masks.seed)
-                self._kept.keep(masks.seed, _Kept(chain, device.copy(states)))
+                self._starts.keep(masks.seed, _Start(chain, device.copy(states)))
             self._chain = chain
             yield

@@ -83,11 +83,11 @@ class CudnnEngine:
                 yield int(stream.ptr)
 
     def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:  # noqa: ARG002  all arrays count at any time
-        found = slots(config.spec, config.schedule, self.layout(config.spec).size)
-        gradients = nbytes(found, (*GRADIENTS, "d_params")) if config.training else 0
+        of_call = slots(config.spec, config.schedule, self.layout(config.spec).size)
+        gradients = nbytes(of_call, (*GRADIENTS, "d_params")) if config.training else 0
         with self.runtime.launching() as handle:
             native = self.runtime.native_calls(handle, config)
-        return Memory(native.workspace_nbytes, native.reserve_nbytes, nbytes(found, RESULTS), gradients)
+        return Memory(native.workspace_nbytes, native.reserve_nbytes, nbytes(of_call, RESULTS), gradients)
 
     def resolved(self, config: CallConfig, data: Arrays | None = None) -> CallConfig:
         """Return the configuration with algorithm "auto" resolved."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Final
 
 from pycudnnrnn._libcudnn import Library, cudnnHandle_t
@@ -12,8 +13,11 @@ from pycudnnrnn.errors import LayoutError
 from pycudnnrnn.layout import ParamLayout, Region, RegionKind, canonical_shapes
 from pycudnnrnn.spec import INT32_MAX, RNNSpec
 
-Found = tuple[int | None, tuple[int, ...]]
-"""Address (None: there is no such region) and dimensions."""
+Place = tuple[int | None, tuple[int, ...]]
+"""Address of a region (None: cuDNN has no such region) and dimensions."""
+
+Query = Callable[[int, int, RegionKind], Place]
+"""A function of pseudo-layer, linear-layer id and kind."""
 
 LEGACY_UNTIL: Final = 90000
 """First version without cudnnGetRNNLinLayerMatrixParams and ...BiasParams. Source: cudnn_adv_infer.h, 8.9.7."""
@@ -55,9 +59,9 @@ def query_layout(handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, b
 
     Source: cudnnGetRNNWeightParams (cudnn_adv.h, 9.28); cudnnGetRNNLinLayerMatrixParams (cudnn_adv_infer.h, 8.9.7).
     """
-    layout = _layout_of(_Query(handle, rnn, spec, base, nbytes), spec, base, nbytes)
+    layout = _layout_of(_weight_params(handle, rnn, spec, base, nbytes), spec, base, nbytes)
     if handle.library.version < LEGACY_UNTIL and nbytes // spec.dtype.itemsize <= INT32_MAX:
-        legacy = _layout_of(_LegacyQuery(handle, rnn, spec, base, nbytes), spec, base, nbytes)
+        legacy = _layout_of(_lin_layer_params(handle, rnn, spec, base, nbytes), spec, base, nbytes)
         if legacy != layout:
             raise LayoutError(f"cuDNN's two layout queries disagree: {layout} and {legacy}")
     return layout
@@ -75,7 +79,7 @@ def query_without_gpu(library: Library, spec: RNNSpec) -> ParamLayout:
         return query_layout(handle, rnn, spec, NOWHERE, weight_space_nbytes(handle, rnn))
 
 
-def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
+def _layout_of(query: Query, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:
     itemsize = spec.dtype.itemsize
     regions = []
     for pseudo_layer, lin_layer_id, gate, kind, shape in canonical_shapes(spec):
@@ -97,38 +101,32 @@ def _layout_of(query: _Query | _LegacyQuery, spec: RNNSpec, base: int, nbytes: i
     return ParamLayout(nbytes // itemsize, tuple(regions))
 
 
-class _Query:
+def _weight_params(handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> Query:
     """Query by cudnnGetRNNWeightParams, which reports a matrix and its bias at once."""
+    matrix, bias = (TensorDescriptor(handle.library, spec.dtype, (1, 1, 1)) for _ in range(2))
 
-    def __init__(self, handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
-        self.handle, self.rnn, self.base, self.nbytes = handle, rnn, base, nbytes
-        self.matrix, self.bias = (TensorDescriptor(handle.library, spec.dtype, (1, 1, 1)) for _ in range(2))
+    def query(pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Place:
+        read = handle.library.cudnnGetRNNWeightParams.read
+        places = read(handle, rnn, pseudo_layer, nbytes, base, lin_layer_id, matrix, bias)
+        return _place(places["mAddr"], matrix) if kind == "weight" else _place(places["bAddr"], bias)
 
-    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Found:
-        found = self.handle.library.cudnnGetRNNWeightParams.read(
-            self.handle, self.rnn, pseudo_layer, self.nbytes, self.base, lin_layer_id, self.matrix, self.bias
-        )
-        return _found(found["mAddr"], self.matrix) if kind == "weight" else _found(found["bAddr"], self.bias)
+    return query
 
 
-class _LegacyQuery:
+def _lin_layer_params(handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> Query:
     """Query by cudnnGetRNNLinLayerMatrixParams and ...BiasParams, which cuDNN had from 5 to 8."""
+    library = handle.library
+    x = TensorDescriptor(library, spec.dtype, (1, spec.input_size, 1))
+    w = FilterDescriptor(library, spec.dtype, (nbytes // spec.dtype.itemsize, 1, 1))
+    region = FilterDescriptor(library, spec.dtype, (1, 1, 1))
 
-    def __init__(self, handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> None:
-        library = handle.library
-        self.handle, self.rnn, self.base = handle, rnn, base
-        self.x = TensorDescriptor(library, spec.dtype, (1, spec.input_size, 1))
-        self.w = FilterDescriptor(library, spec.dtype, (nbytes // spec.dtype.itemsize, 1, 1))
-        self.found = FilterDescriptor(library, spec.dtype, (1, 1, 1))
-
-    def __call__(self, pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Found:
-        library = self.handle.library
+    def query(pseudo_layer: int, lin_layer_id: int, kind: RegionKind) -> Place:
         call = library.cudnnGetRNNLinLayerMatrixParams if kind == "weight" else library.cudnnGetRNNLinLayerBiasParams
-        (address,) = call.read(
-            self.handle, self.rnn, pseudo_layer, self.x, self.w, self.base, lin_layer_id, self.found
-        ).values()
-        return _found(address, self.found)
+        (address,) = call.read(handle, rnn, pseudo_layer, x, w, base, lin_layer_id, region).values()
+        return _place(address, region)
+
+    return query
 
 
-def _found(address: int | None, descriptor: TensorDescriptor | FilterDescriptor) -> Found:
+def _place(address: int | None, descriptor: TensorDescriptor | FilterDescriptor) -> Place:
     return (None, ()) if address is None else (address, descriptor.read()["dimA"])

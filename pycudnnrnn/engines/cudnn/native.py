@@ -113,7 +113,7 @@ class NativeCalls:
         self.batch = dataclasses.replace(schedule, lengths=None)
         self._rnn = rnn
         self._equal = DataDescriptors(library, spec, self.batch)
-        self._own: dict[Handle, DataDescriptors] = {}
+        self._ragged_data: dict[Handle, DataDescriptors] = {}
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
         self.params_nbytes = rnn.params_nbytes
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
@@ -161,15 +161,15 @@ class NativeCalls:
         lengths = schedule.lengths
         if lengths is None:
             return self._equal
-        own = self._own.get(handle)
-        if own is None:
-            own = self._own[handle] = self.data_descriptors(schedule)
-        elif own.schedule is not schedule:
-            before = None if own.schedule is None else own.schedule.lengths
+        data = self._ragged_data.get(handle)
+        if data is None:
+            data = self._ragged_data[handle] = self.data_descriptors(schedule)
+        elif data.schedule is not schedule:
+            before = None if data.schedule is None else data.schedule.lengths
             if before is not lengths and before != lengths:
-                own.set_lengths(schedule.lengths_int32)
-            own.schedule = schedule
-        return own
+                data.set_lengths(schedule.lengths_int32)
+            data.schedule = schedule
+        return data
 
     def data_descriptors(self, schedule: Schedule) -> DataDescriptors:
         """Return data descriptors that no other batch changes, because it is unknown when a CUDA graph reads them."""

@@ -12,7 +12,7 @@ from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines.cudnn.choices import Choices
 from pycudnnrnn.engines.cudnn.descriptors import DropoutDescriptor, RNNDescriptor, check_params
 from pycudnnrnn.engines.cudnn.device import BYTES, CudaDevice, in_order
-from pycudnnrnn.engines.cudnn.dropout import DropoutAt, Made, StreamStates, states_nbytes
+from pycudnnrnn.engines.cudnn.dropout import DropoutAt, Natives, StreamStates, states_nbytes
 from pycudnnrnn.engines.cudnn.handles import Handle, HandlePool
 from pycudnnrnn.engines.cudnn.layout_query import query_layout, weight_space_nbytes
 from pycudnnrnn.engines.cudnn.native import NativeCalls, NativeRNN
@@ -40,9 +40,9 @@ class Runtime:
         self.library, self.device = library, device
         self.handles = HandlePool(library)
         self.choices = Choices(device.gpu, library.version)
-        self.made = Made()
+        self.natives = Natives()
         self._layouts: Recent[ParamLayout] = Recent(LAYOUTS_MAX)
-        self._own_states: Recent[StreamStates] = Recent(STREAMS_MAX)
+        self._stream_states: Recent[StreamStates] = Recent(STREAMS_MAX)
         self._dropouts: Recent[DropoutAt] = Recent(STATES_MAX)
         self._lock = _locks.lock()
 
@@ -85,23 +85,23 @@ class Runtime:
     def native_calls(self, handle: Handle, config: CallConfig, dropout: DropoutAt | None = None) -> NativeCalls:
         """Return the native calls of a configuration, made once; with `dropout`, those that use its random states."""
         dropout = dropout or config.dropout
-        made, schedule = self.made if dropout is None else dropout.made, config.schedule
+        natives, schedule = self.natives if dropout is None else dropout.natives, config.schedule
         of_rnn = NativeRNN.key(config)
         key = *of_rnn, schedule.T, schedule.B, schedule.is_ragged, schedule.time_major, config.training
-        calls: NativeCalls | None = made.calls.get(key)
+        calls: NativeCalls | None = natives.calls.get(key)
         if calls is not None:
             return calls
-        rnn = made.rnns.get(of_rnn)
+        rnn = natives.rnns.get(of_rnn)
         if rnn is None:
             descriptor = None if dropout is None else dropout.descriptor
-            rnn = made.rnns.keep(of_rnn, NativeRNN(handle, config, descriptor))
-        return made.calls.keep(key, NativeCalls(handle, self.device, config, rnn))  # type: ignore[no-any-return]
+            rnn = natives.rnns.keep(of_rnn, NativeRNN(handle, config, descriptor))
+        return natives.calls.keep(key, NativeCalls(handle, self.device, config, rnn))  # type: ignore[no-any-return]
 
     def states_on(self, handle: Handle, stream: int) -> StreamStates:
         """Return the random states of a stream, by its address."""
         with self._lock:  # a stream must not get two
-            states = self._own_states.get(stream)
-            return states or self._own_states.keep(stream, StreamStates(self.device, stream, states_nbytes(handle)))
+            states = self._stream_states.get(stream)
+            return states or self._stream_states.keep(stream, StreamStates(self.device, stream, states_nbytes(handle)))
 
     def dropout_at(self, handle: Handle, address: int | None, rate: float) -> DropoutAt:
         """Return the descriptor of the random states at an address. None: one without states, to ask for sizes."""

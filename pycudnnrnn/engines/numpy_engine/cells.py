@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,15 @@ Steps = list[tuple[slice, slice]]
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
+
+
+class Scratch(NamedTuple):
+    """Elements that are allocated: copies of matrices, in a forward without a tape, in a backward, and in a product."""
+
+    copies: int
+    forward: int
+    backward: int
+    product: int
 
 
 class Cell:
@@ -111,21 +120,10 @@ class Cell:
         else:
             product(rows.T, others, out=out)
 
-    def copied_elements(self) -> int:
-        """Return how many elements `forward_weights` copies of matrices at a time."""
-        return 0
-
-    def backward_elements(self, rows: int) -> int:
-        """Return how many elements a backward through `rows` rows allocates in addition to the tape."""
-        return rows * self.width
-
-    def forward_elements(self, rows: int, layer: int) -> int:  # noqa: ARG002
-        """Return how many elements a forward through `rows` rows of a layer allocates if there is no tape."""
-        return rows * self.width
-
-    def weight_elements(self, rows: int, columns: int, *, adds: bool) -> int:  # noqa: ARG002
-        """Return how many elements `weight_product` allocates for `rows` rows and a matrix of so many columns."""
-        return self.width * columns if adds else 0
+    def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:
+        """Return what passes through `rows` rows allocate, and a `weight_product` for a matrix of so many columns."""
+        gates = rows * self.width
+        return Scratch(0, gates, gates, self.width * columns if adds else 0)
 
 
 class PlainCell(Cell):
@@ -135,8 +133,8 @@ class PlainCell(Cell):
         super().__init__(spec)
         self.relu = spec.mode is RNNMode.RNN_RELU
 
-    def backward_elements(self, rows: int) -> int:  # noqa: ARG002  the slopes are computed step by step
-        return 0
+    def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:
+        return super().scratch(rows, columns, adds=adds)._replace(backward=0)  # slopes are computed step by step
 
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates = self.input_product(w, x, tape, w.bias)

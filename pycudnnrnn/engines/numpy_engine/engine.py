@@ -102,7 +102,7 @@ class NumpyEngine:
         Args:
             config: the configuration of the calls; each may have other lengths.
         """
-        return NumpyCalls(self._made, config, plans=False)
+        return NumpyCalls(self._sized, config, plans=False)
 
     def plan(self, config: CallConfig) -> NumpyCalls:
         """Return the repeated calls of one configuration on the caller's buffers.
@@ -110,7 +110,7 @@ class NumpyEngine:
         Args:
             config: the configuration of the calls.
         """
-        return NumpyCalls(self._made, config, plans=True)
+        return NumpyCalls(self._sized, config, plans=True)
 
     def memory(self, config: CallConfig, *, adds: bool = False) -> Memory:
         """Return the memory that one kind of call takes, without running it.
@@ -121,7 +121,7 @@ class NumpyEngine:
         """
         return memory(config, self.layout(config.spec).size, adds=adds)
 
-    def _made(self, config: CallConfig) -> Calls:
+    def _sized(self, config: CallConfig) -> Calls:
         make = _calls_of if config.schedule.T <= KEPT_STEPS_MAX else _calls_of.__wrapped__
         return make(self, config.spec, config.schedule, keeps=config.keep_reserve, drops=config.dropout is not None)
 

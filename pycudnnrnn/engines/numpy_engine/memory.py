@@ -26,20 +26,20 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     repacked = rounded or schedule.lengths is not None
     outputs = nbytes(of_call, RESULTS)
     layers = [spec.layer_input_size(layer) for layer in range(spec.num_layers)]
+    parts = [part.stop - part.start for part, _ in blocks_of(spec, schedule.steps)]
+    block = max(parts, default=0)
+    scratch = cell.scratch(block, max(*layers, spec.state_size), adds=len(parts) > 1)
     # The weights that a forward or a backward reads, in the compute dtype and as the cell takes them.
-    weights = (cell.copied_elements() + (params_size if rounded else 0)) * inner
+    weights = (scratch.copies + (params_size if rounded else 0)) * inner
     fixed = STEP_NBYTES * schedule.T
     packed = rows * spec.input_size * inner if repacked else 0
     top = rows * spec.output_size * inner if repacked else 0
-    parts = [part.stop - part.start for part, _ in blocks_of(spec, schedule.steps)]
-    block = max(parts, default=0)
     picked = 0 if schedule.lengths is None else rows * spec.input_size * outer  # NumPy's copy of the rows that it picks
     widest = max(schedule.batch_sizes, default=0)
     step = 3 * widest * cell.width * inner  # a step's gates and two intermediate results of their size
     if not config.training:
-        gates = max(cell.forward_elements(block, layer) for layer in range(spec.num_layers)) * inner
         between = [rows * width * inner for width in layers[1:]]
-        running = max(picked, step + gates)
+        running = max(picked, step + scratch.forward * inner)
         return Memory(fixed + weights + running + packed + sum(between[:2]) + top, 0, outputs)
 
     gradients, states = nbytes(of_call, (*GRADIENTS, "d_params")), nbytes(of_call, ("hx", "cx")) // outer
@@ -48,9 +48,8 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     pairs = max(a + b for a, b in zip(below, [*below[1:], top], strict=True))
     # A second product for the same input rows is added: of the other direction, or of a GRU's n gate.
     added = block * max(layers) if spec.num_dirs == 2 or spec.mode is RNNMode.GRU else 0
-    back = pairs + (cell.backward_elements(block) + added + states) * inner
+    back = pairs + (scratch.backward + added + states) * inner
     back += params_size * outer if adds else 0
-    product = cell.weight_elements(block, max(*layers, spec.state_size), adds=len(parts) > 1)
-    end = gradients + (product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
+    end = gradients + (scratch.product + (params_size if rounded else 0)) * inner + (below[0] if repacked else 0)
     peak = fixed + packed + max(weights + max(picked, step + top + dropping), weights + back, end)
     return Memory(max(0, peak - gradients), reserve_nbytes(spec, rows, drops=drops), outputs, gradients)

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _locks
-from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell, Steps
+from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell, Scratch, Steps
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
 from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.spec import InputMode, RNNMode
@@ -192,27 +192,14 @@ class CompiledCell(Cell):
     def backward_weights(self, w: Weights) -> Weights:
         return dataclasses.replace(w, R=_packed(w.R), proj=None if w.proj is None else _packed(w.proj))
 
-    def copied_elements(self) -> int:
-        spec = self.spec
-        first = int(spec.input_mode is InputMode.SKIP_INPUT)  # the first layer that has a W
-        inputs = max(map(spec.layer_input_size, range(first, spec.num_layers)), default=0)
+    def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:  # noqa: ARG002
+        spec, skips = self.spec, self.spec.input_mode is InputMode.SKIP_INPUT
+        inputs = max(map(spec.layer_input_size, range(int(skips), spec.num_layers)), default=0)  # of layers with a W
         at_once = 1 if threads.number() == 1 else spec.num_dirs
-        return at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
-
-    def forward_elements(self, rows: int, layer: int) -> int:
-        skips = self.spec.input_mode is InputMode.SKIP_INPUT and layer == 0
-        return (rows * self.width if skips else 0) + self._strided_elements(rows)
-
-    def backward_elements(self, rows: int) -> int:
-        return self._strided_elements(rows)
-
-    def weight_elements(self, rows: int, columns: int, *, adds: bool) -> int:  # noqa: ARG002
+        copies = at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
+        strided = rows * spec.state_size if spec.num_dirs == 2 else 0  # a direction's rows lie between the other's
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
-        return rows * (columns + tiles)
-
-    def _strided_elements(self, rows: int) -> int:
-        """Return the elements of a contiguous copy of one direction's rows, which lie between the other's."""
-        return rows * self.spec.state_size if self.spec.num_dirs == 2 else 0
+        return Scratch(copies, strided + (rows * self.width if skips else 0), strided, rows * (columns + tiles))
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them. Under skip input, the gates already contain x.
