@@ -143,13 +143,8 @@ NO_MEMORY = {
     "fake": (a_fake, "a plain torch tensor"),
     "meta": (lambda: torch.ones(5, 2, 4, device="meta"), "an array on one device"),
     "sparse": (lambda: torch.ones(5, 2, 4).to_sparse(), "a dense tensor"),
-    "quantized": (lambda: torch.quantize_per_tensor(torch.ones(5, 2, 4), 0.1, 0, torch.qint8), "memory that numpy"),
-    "nested": (lambda: torch.nested.nested_tensor([torch.ones(2, 4)] * 5), "a dense tensor"),
-    "zeros without memory": (lambda: torch._efficientzerotensor((5, 2, 4)), "a dense tensor"),
     "freed": (freed, "a dense tensor"),
-    "without a size": (lambda: torch.nn.UninitializedParameter(requires_grad=False), "a dense tensor"),
     "negative": (lambda: torch._neg_view(torch.ones(5, 2, 4)), r"resolve_neg\(\)"),
-    "conjugate": (lambda: torch.ones(5, 2, 4, dtype=torch.complex64).conj().imag, r"resolve_neg\(\)"),
     "deleted": (deleted, "an array that has its memory"),
     "keys": (lambda: jax.random.split(jax.random.key(0), (5, 2, 4)), "a NumPy, CuPy or JAX array"),
 }
@@ -182,10 +177,6 @@ def built():
     layer = CudnnLSTM(1, 3, dtype="float64")
     layer.build((None, None, 4))
     return layer
-
-
-def backward(**keywords):
-    return OP.forward(X, None, None, P).backward(**keywords)
 
 
 def replaced(arrays, index, other):
