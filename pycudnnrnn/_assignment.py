@@ -43,7 +43,8 @@ def assignment(name: str, array: Any, values: Any) -> Callable[[], None]:
             source = sys.modules[library].asarray(values.astype(array.dtype, copy=False))
         return functools.partial(_write_on_its_device, array, source)
     host = _arrays.to_host(name, array)
-    _check_assignable(name, array, host)
+    _arrays.check_writable(name, array, host)
+    _check_apart(name, host.shape, host.strides, host.itemsize)
     return functools.partial(operator.setitem, host, ..., values.astype(host.dtype, copy=False))
 
 
@@ -59,12 +60,6 @@ def _torch_assignment(name: str, tensor: Any, values: Any) -> Callable[[], None]
     _check_apart(name, target.shape, target.stride(), 1)
     source = _arrays.to_caller(np.require(values, requirements=["C", "W"]), _arrays.ArrayKind("torch", "cpu"))
     return functools.partial(target.copy_, source.to(target.device, target.dtype))
-
-
-def _check_assignable(name: str, array: Any, native: Any) -> None:
-    """Raise an error for a caller's array that is read-only, or whose elements share memory."""
-    _arrays.check_writable(name, array, native)
-    _check_apart(name, native.shape, native.strides, native.itemsize)
 
 
 def _check_apart(name: str, shape: Sequence[int], strides: Sequence[int], reach: int) -> None:

@@ -144,19 +144,16 @@ class LayerGraph(Graph):
         """The arrays that each replay writes the final states into: (h, c) or (h,)."""
         return _tuple(self.hy, self.cy)
 
-    def replay(self, *, sequence_lengths: Any = None) -> None:
+    def replay(self) -> None:
         """Run the captured call on the current stream, with the layer's present weights.
 
-        Args:
-            sequence_lengths: the lengths of the capture, to have them checked. None: no check. Default: None.
-
         Raises:
-            CaptureError: other sequence lengths, or the layer's weights are in another array (it was moved or cast).
+            CaptureError: the layer's weights are in another array (it was moved or cast).
             StateError: the dropout state was set after the capture.
         """
         if self._layer.params is not self.params:
             raise CaptureError("the layer's weights are in another buffer than the captured one: capture it again")
-        super().replay(sequence_lengths=sequence_lengths)
+        super().replay()
 
 
 def _tuple(h: Any, c: Any | None) -> tuple[Any, ...]:

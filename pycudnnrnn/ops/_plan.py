@@ -11,10 +11,10 @@ from pycudnnrnn import _arrays, passes
 from pycudnnrnn._arrays import ArrayKind
 from pycudnnrnn._checks import check_bool
 from pycudnnrnn.engines import Calls, Engine, EngineGraph, engine_for, on_callers_stream
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.ops._take import Taker, slots_on, take_params
 from pycudnnrnn.passes import Name, Pass
-from pycudnnrnn.schedule import Schedule, check_lengths
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import Algorithm, MathType, RNNSpec
 
 _STAY: Final = frozenset({"numpy", "cupy"})
@@ -215,7 +215,7 @@ class Plan:
         with on_callers_stream(self._engine, kind.library, frozenset({kind.library})):
             native = take_params(self._engine, self._spec, "params", params)
             graph = self._native.capture(native, carry_state=carry_state)
-            return Graph(graph, self._schedule, kind, params, self._check)
+            return Graph(graph, kind, params, self._check)
 
     def __repr__(self) -> str:
         schedule, lengths = self._schedule, self._schedule.lengths
@@ -246,8 +246,8 @@ class Graph:
     no such array. A replay on another stream waits for the replay before. Graphs cannot be pickled.
     """
 
-    def __init__(self, native: EngineGraph, schedule: Schedule, kind: ArrayKind, params: Any, check: Check) -> None:
-        self._native, self._schedule, self._kind, self.params, self._check = native, schedule, kind, params, check
+    def __init__(self, native: EngineGraph, kind: ArrayKind, params: Any, check: Check) -> None:
+        self._native, self._kind, self.params, self._check = native, kind, params, check
         self._replay = native.replay  # on CuPy's current stream
         if kind.library != "cupy":
             self._replay = functools.partial(_replay_on_callers_stream, engine_for(kind.device), kind, native)
@@ -262,24 +262,14 @@ class Graph:
         self.dx, self.dhx, self.dcx = map(array_of, passes.GRADIENTS)
         self.d_params = array_of("d_params")
 
-    def replay(self, *, sequence_lengths: Any = None) -> None:
+    def replay(self) -> None:
         """Run the graph on the current stream of the library of `params`: torch's for tensors, otherwise CuPy's.
 
-        Args:
-            sequence_lengths: the lengths for which the plan was prepared, to have them checked. None: no check.
-                Default: None.
+        The sequence lengths are those of the plan. Others need another plan and another graph.
 
         Raises:
-            CaptureError: other sequence lengths. They need another plan and another graph.
             StateError: the op's dropout state was set after the plan was prepared.
         """
-        if sequence_lengths is not None:
-            schedule = self._schedule
-            if check_lengths(sequence_lengths, schedule.T, schedule.B) != schedule.lengths:
-                raise CaptureError(
-                    f"sequence_lengths {sequence_lengths}: the graph was captured with "
-                    f"{'equal ones' if schedule.lengths is None else list(schedule.lengths)}; prepare and capture again"
-                )
         if self._check:
             self._check()
         self._replay()

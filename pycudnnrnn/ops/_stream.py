@@ -93,8 +93,8 @@ class Stream:
             return _copied(self._start)
         engine, kind = running.engine, running.kind
         with on_callers_stream(engine, kind.library, frozenset({kind.library})):
-            copies = map(engine.arrays.copy, running.states[running.latest])
-            return tuple(_arrays.to_caller(copy, kind) for copy in copies)
+            states = [state for state in running.states[running.latest] if state is not None]
+            return tuple(_arrays.to_caller(engine.arrays.copy(state), kind) for state in states)
 
     def __call__(self, inputs: ArrayT) -> ArrayT:
         """Run the next piece.
@@ -137,16 +137,14 @@ class Stream:
 
     def _begun(self, engine: Engine, kind: ArrayKind, op: CudnnRNN, params: Any, B: int) -> _Running:
         """Begin with the first piece, or with another model, from the present states: zeros are for B sequences."""
-        names = ("hx", "cx") if op.spec.has_cell_state else ("hx",)
-        states = h_and_c(self.states, op.spec)[: len(names)]
+        states = h_and_c(self.states, op.spec)
         B = next((state.shape[1] for state in states if state is not None), B)
         of_call = slots_on(engine, op.spec, Schedule(1, B))
-        words = {name: f"initial_state ({name[0]})" for name in names}
-        first, _ = Taker(engine, op.spec, of_call, words)(*states)
-        latest, spare = ([_zeros(engine, of_call[name]) for name in names] for _ in range(2))
-        for state, name in zip(latest, names, strict=True):
-            if first[name] is not None:
-                engine.arrays.copy_into(state, first[name])
+        first, _ = Taker(engine, op.spec, of_call, {"hx": "initial_state (h)", "cx": "initial_state (c)"})(*states)
+        latest, spare = ([_zeros(engine, of_call[name]) for name in first] for _ in range(2))
+        for state, array in zip(latest, first.values(), strict=True):
+            if array is not None:
+                engine.arrays.copy_into(state, array)
         return _Running(engine, kind, op, params, _address(engine, params), (latest, spare), Recent(PIECES_MAX))
 
     def reset(self) -> None:
@@ -175,7 +173,7 @@ def _piece(running: _Running, native: Any, size: tuple[Any, ...]) -> _Piece:
         take = Taker(engine, spec, of_call, {n: n for n in FORWARD.names}, written=FORWARD.written, in_place=True)
         plan = engine.plan(CallConfig(spec, schedule))
         pairs = running.states, running.states[::-1]
-        runs = tuple(plan.bind(FORWARD, *take(running.params, x, *_two(a), y, *_two(b), None)) for a, b in pairs)
+        runs = tuple(plan.bind(FORWARD, *take(running.params, x, *a, y, *b, None)) for a, b in pairs)
     return _Piece(size, x, y, runs) if len(shape) == 3 else _Piece(size, x[0], y[0], runs)
 
 
@@ -201,9 +199,4 @@ def _address(engine: Engine, params: Any) -> int | None:
 
 
 def _zeros(engine: Engine, slot: Slot) -> Any:
-    return engine.arrays.zeros(slot.shape or (), slot.dtype)
-
-
-def _two(states: list[Any]) -> tuple[Any, Any]:
-    """Return h and c; None for a cell without c."""
-    return states[0], states[1] if len(states) == 2 else None
+    return None if slot.shape is None else engine.arrays.zeros(slot.shape, slot.dtype)

@@ -131,17 +131,6 @@ def test_dropout_moves_on_with_each_replay_as_with_eager_calls_and_not_by_captur
         graph.replay()
 
 
-@pytest.mark.parametrize("lengths", [[3, 2], None])
-def test_other_lengths_are_refused_and_the_captured_ones_may_be_said_again(play, lengths):
-    _, _, device = play()
-    graph = captured(device, make_problem(LSTM, 3, 2, lengths, seed=1))
-    graph.replay(sequence_lengths=lengths or np.array([3, 3]))
-    with pytest.raises(CaptureError, match="prepare and capture again"):
-        graph.replay(sequence_lengths=[2, 3])
-    with pytest.raises(ArgumentError, match="sequence_lengths"):
-        graph.replay(sequence_lengths=[4, 3])
-
-
 def test_what_has_no_graph_is_refused_by_name(play):
     _, _, device = play()
     host_params = make_problem(LSTM, 3, 2, None, seed=1).params

@@ -255,17 +255,15 @@ class AddressedCalls:
             if self._drops:
                 streams_own = runtime.states_on(handle, stream) if states is None else None
                 dropout = runtime.dropout_at(handle, streams_own.address if streams_own else states, rate)
-                native = self._sufficient(runtime.native_calls(handle, self._config, dropout))
+                native = runtime.native_calls(handle, self._config, dropout)
+                if native.workspace_nbytes > self.workspace_nbytes or native.reserve_nbytes > self.reserve_nbytes:
+                    asked, told = (
+                        f"{each.workspace_nbytes} and {each.reserve_nbytes} bytes" for each in (native, self)
+                    )
+                    raise EngineError(f"cuDNN asks for workspace and reserve of {asked} here, of {told} before")
                 around = dropout.forward if passes.FORWARD in which else dropout.locked
                 if streams_own and masks:
                     around = functools.partial(streams_own.forward, dropout=dropout, masks=masks)
             data = native.data(handle, schedule)
             for each in which:
                 native.bind(each, data, at["workspace"], [at.get(name) for name in each.names])(handle, around)
-
-    def _sufficient(self, native: NativeCalls) -> NativeCalls:
-        """Return native calls for which the caller's memory suffices."""
-        if native.workspace_nbytes > self.workspace_nbytes or native.reserve_nbytes > self.reserve_nbytes:
-            asked, told = (f"{p.workspace_nbytes} and {p.reserve_nbytes} bytes" for p in (native, self))
-            raise EngineError(f"cuDNN asks for workspace and reserve of {asked} here, of {told} before")
-        return native

@@ -48,8 +48,8 @@ might fail only after the forward.
 Source: use_rnn_persist_small_h in PyTorch's aten/src/ATen/native/cudnn/RNN.cpp.
 """
 
-RANKS: Final = range(3, 9)
-"""Ranks that the tensor and filter setters accept in every version (observed, 8.9.7 to 9.28)."""
+RANK_MAX: Final = 8
+"""The largest rank of a tensor or filter. Source: CUDNN_DIM_MAX (cudnn_graph.h, 9.28)."""
 
 DATA_TYPES: Final = {
     DType.FLOAT16: c.cudnnDataType_t.HALF,
@@ -91,13 +91,12 @@ class TensorDescriptor(Owned, kind="TensorDescriptor"):
     """Describe a packed tensor in device memory.
 
     Raises:
-        ArgumentError: not 3 to 8 dimensions, one below 1, or more than 2**31 - 1 elements.
+        ArgumentError: more than 2**31 - 1 elements.
 
     Source: cudnnSetTensorNdDescriptor (cudnn_ops.h, 9.28).
     """
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
-        dims = _checked_dims(dims)
         if math.prod(dims) > INT32_MAX:
             raise ArgumentError("dims", f"at most {INT32_MAX} elements", dims)
         strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
@@ -106,8 +105,8 @@ class TensorDescriptor(Owned, kind="TensorDescriptor"):
 
     def read(self) -> dict[str, Any]:
         """Ask cuDNN what it holds."""
-        dims, strides = (ctypes.c_int * RANKS[-1])(), (ctypes.c_int * RANKS[-1])()
-        answer = self.library.cudnnGetTensorNdDescriptor.read(self, RANKS[-1], dimA=dims, strideA=strides)
+        dims, strides = (ctypes.c_int * RANK_MAX)(), (ctypes.c_int * RANK_MAX)()
+        answer = self.library.cudnnGetTensorNdDescriptor.read(self, RANK_MAX, dimA=dims, strideA=strides)
         rank = answer["nbDims"]
         return answer | {"dimA": tuple(dims[:rank]), "strideA": tuple(strides[:rank])}
 
@@ -115,21 +114,18 @@ class TensorDescriptor(Owned, kind="TensorDescriptor"):
 class FilterDescriptor(Owned, kind="FilterDescriptor"):
     """Describe weights for the layout queries of cuDNN 8.x: the buffer as an argument, one matrix or bias as a result.
 
-    Raises:
-        ArgumentError: not 3 to 8 dimensions, or one below 1.
-
     Source: cudnnSetFilterNdDescriptor, cudnnGetRNNLinLayerMatrixParams (cudnn_ops_infer.h, cudnn_adv_infer.h, 8.9.7).
     """
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
-        dims, form = _checked_dims(dims), c.cudnnTensorFormat_t.NCHW
         super().__init__(library)
+        form = c.cudnnTensorFormat_t.NCHW
         self._configure(library.cudnnSetFilterNdDescriptor, self, DATA_TYPES[dtype], form, len(dims), dims)
 
     def read(self) -> dict[str, Any]:
         """Ask cuDNN what it holds."""
-        dims = (ctypes.c_int * RANKS[-1])()
-        answer = self.library.cudnnGetFilterNdDescriptor.read(self, RANKS[-1], filterDimA=dims)
+        dims = (ctypes.c_int * RANK_MAX)()
+        answer = self.library.cudnnGetFilterNdDescriptor.read(self, RANK_MAX, filterDimA=dims)
         return answer | {"dimA": tuple(dims[: answer["nbDims"]])}
 
 
@@ -260,12 +256,6 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
         batch = get.read(self, 0, (ctypes.c_int * 0)(), fill)["batchSize"]  # how many lengths there are
         lengths = (ctypes.c_int * batch)()
         return get.read(self, batch, lengths, fill) | {"seqLengthArray": list(lengths), "paddingFill": fill.raw}
-
-
-def _checked_dims(dims: Sequence[int]) -> list[int]:
-    if len(dims) not in RANKS:
-        raise ArgumentError("dims", f"{RANKS[0]} to {RANKS[-1]} dimensions", len(dims))
-    return [check_int(f"dims[{i}]", size, 1, INT32_MAX) for i, size in enumerate(dims)]
 
 
 def _check_data_type(library: Library, dtype: DType) -> None:

@@ -85,17 +85,15 @@ class HandlePool:
         try:
             lease: _Lease = self._leases.lease
         except AttributeError:
-            lease = self._leases.lease = _Lease(self._taken())
-            handle, free = lease.handle, self._free
+            free = self._free
+            with self._lock:
+                handle = free.pop() if free else Handle(self._library)
+            lease = self._leases.lease = _Lease(handle)
             # `append` is atomic and needs no lock: a finaliser may run while the lock is held. It does not keep the
             # pool alive.
             self._watched[handle] = weakref.ref(lease, lambda _: free.append(handle))
         lease.handle.use(stream)
         return lease.handle
-
-    def _taken(self) -> Handle:
-        with self._lock:
-            return self._free.pop() if self._free else Handle(self._library)
 
 
 def _forked() -> None:

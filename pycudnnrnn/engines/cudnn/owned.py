@@ -115,11 +115,7 @@ def keep(owner: object, thing: object, end: Callable[[Any], object] | None = Non
     device and in a forked child it is never freed: there the CUDA call would fail in a destructor, and Python could
     only print the error.
     """
-    _Resource(owner, end or _nothing, thing)
-
-
-def _nothing(_: Any) -> None:
-    """Do nothing: the thing frees itself with its last reference."""
+    _Resource(owner, end or (lambda _: None), thing)
 
 
 class Owned:

@@ -17,10 +17,10 @@ from pycudnnrnn import passes
 from pycudnnrnn._arrays import address
 from pycudnnrnn.engines import EngineGraph, Results
 from pycudnnrnn.engines.numpy_engine.calls import Calls, run_blocks
+from pycudnnrnn.engines.numpy_engine.cells import Array, Tape, Weights
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
 from pycudnnrnn.engines.numpy_engine.reserve import NumpyReserve
-from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.errors import CaptureError
 from pycudnnrnn.passes import Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Schedule

@@ -10,10 +10,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pycudnnrnn._arrays import new
-from pycudnnrnn.engines.numpy_engine.cells import CELLS, Steps
+from pycudnnrnn.engines.numpy_engine.cells import CELLS, Array, Steps, Weights
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import Packing
-from pycudnnrnn.engines.numpy_engine.weights import Array, Weights, stacks_of
 from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Name, shapes
 from pycudnnrnn.schedule import Schedule, Step, grouped
@@ -90,6 +89,21 @@ class Calls:
         """Return the weights of each pseudo-layer as views of a buffer in the arithmetic layout."""
         parts: list[list[Any]] = [[view and buffer[view[0]].reshape(view[1]) for view in each] for each in self._views]
         return [Weights(*each) for each in parts]
+
+
+def stacks_of(spec: RNNSpec) -> list[dict[str, tuple[slice, tuple[int, ...]]]]:
+    """Return where the arithmetic layout has the arrays of each pseudo-layer, and their shapes, by name in `Weights`.
+
+    The regions of a kind lie one after the other, in id order. Arrays without elements are left out.
+    """
+    stacks: list[dict[str, tuple[slice, tuple[int, ...]]]] = [{} for _ in range(spec.num_pseudo_layers)]
+    names = {"weight": ("W", "R", "proj"), "bias": ("bW", "bR")}
+    for region in arithmetic_layout(spec).regions:
+        if region.size:
+            stack, name = stacks[region.pseudo_layer], names[region.kind][region.lin_layer_id // spec.num_gates]
+            place, shape = stack.get(name, (region.slice, (0,)))
+            stack[name] = slice(place.start, region.slice.stop), (shape[0] + region.shape[0], *region.shape[1:])
+    return stacks
 
 
 def reserve_nbytes(spec: RNNSpec, num_rows: int, *, drops: bool) -> int:

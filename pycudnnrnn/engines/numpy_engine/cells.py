@@ -16,16 +16,57 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pycudnnrnn._arrays import aligned
-from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.spec import RNNMode, RNNSpec
+
+Array = npt.NDArray[Any]
 
 Steps = list[tuple[slice, slice]]
 """The packed rows of each step, and the rows of its sequences in the states."""
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
+
+
+@dataclasses.dataclass
+class Weights:
+    """The parameters of one pseudo-layer in the compute dtype, the gates of a kind stacked by rows in id order.
+
+    Shapes:
+        R: [G * U, P]; W: [G * U, I], or None under skip input; bW, bR: [G * U] or None; proj: [P, U] or None;
+        bias: bW + bR, [G * U] or None, where a cell adds only their sum.
+    """
+
+    R: Array
+    W: Array | None = None
+    bW: Array | None = None
+    bR: Array | None = None
+    proj: Array | None = None
+    bias: Array | None = None
+
+
+class Tape(dict[str, Array]):
+    """What one direction of one layer keeps for its backward.
+
+    Arrays with a row for each packed row, by name; `Cell.tape_widths` lists them. Empty where no backward follows.
+
+    "gates" and "h_before" (the state that each step started from) are in every cell's; the rest is the cell's own.
+    """
+
+    def at(self, rows: slice) -> Tape:
+        """Return a view of some rows."""
+        return Tape({name: array[rows] for name, array in self.items()})
+
+    def keep(self, rows: slice, **arrays: Any) -> None:
+        """Write to some rows of the arrays with these names, except those that the tape does not have."""
+        for name, array in arrays.items():
+            if name in self:
+                self[name][rows] = array
+
+    def copy(self) -> Tape:
+        return Tape({name: array.copy() for name, array in self.items()})
 
 
 class Scratch(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from pycudnnrnn import _locks
 from pycudnnrnn.engines import DropoutState
-from pycudnnrnn.engines.numpy_engine.weights import Array
+from pycudnnrnn.engines.numpy_engine.cells import Array
 from pycudnnrnn.spec import RNNSpec
 
 PHILOX_FLOATS = 8

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from pycudnnrnn._arrays import new
-from pycudnnrnn.engines.numpy_engine.weights import Array
+from pycudnnrnn.engines.numpy_engine.cells import Array
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 
@@ -42,6 +42,7 @@ class Packing:
         self.num_rows, self._states = schedule.num_rows, (spec.num_pseudo_layers, schedule.B)
         self._rows_in_place = same and schedule.has_rows_in_order
         self._states_in_place = same and schedule.is_sorted
+        self._place: Any = ... if schedule.lengths is None or schedule.packed else schedule.rows
 
     def new_rows(self, width: int) -> Array:
         """Return a new array of packed rows."""
@@ -53,8 +54,8 @@ class Packing:
         width = data.shape[-1]
         if self._rows_in_place and data.flags.c_contiguous:
             return data.reshape(self.num_rows, width)
-        rows, (by_time, of) = self.new_rows(width), self._by_time(data)
-        before.append(Copy(rows.reshape(by_time.shape) if of is ... else rows, by_time, of=of))
+        rows, by_time = self.new_rows(width), data if self._schedule.time_major else data.swapaxes(0, 1)
+        before.append(Copy(rows.reshape(by_time.shape) if self._place is ... else rows, by_time, of=self._place))
         return rows
 
     def write(self, data: Array, after: list[Copy]) -> Array:
@@ -62,18 +63,12 @@ class Packing:
         width = data.shape[-1]
         if self._rows_in_place:
             return data.reshape(self.num_rows, width)
-        rows, (by_time, at) = self.new_rows(width), self._by_time(data)
-        if at is ...:
+        rows, by_time = self.new_rows(width), data if self._schedule.time_major else data.swapaxes(0, 1)
+        if self._place is ...:
             after.append(Copy(by_time, rows.reshape(by_time.shape)))
         else:
-            after += Copy(data, ZERO), Copy(by_time, rows, at)
+            after += Copy(data, ZERO), Copy(by_time, rows, self._place)
         return rows
-
-    def _by_time(self, data: Array) -> tuple[Array, Any]:
-        """Return data with time as its first axis, and the index of its packed rows."""
-        schedule = self._schedule
-        by_time = data if schedule.time_major else data.swapaxes(0, 1)
-        return by_time, ... if schedule.lengths is None or schedule.packed else schedule.rows
 
     def states(
         self, initial: Array | None, out: Array | None, width: int, before: list[Copy], after: list[Copy]

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from pycudnnrnn.engines.numpy_engine.calls import Blocks, Calls, run_blocks
-from pycudnnrnn.engines.numpy_engine.cells import Cell
+from pycudnnrnn.engines.numpy_engine.cells import Array, Cell, Tape, Weights
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
-from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.passes import GRADIENTS
 
 

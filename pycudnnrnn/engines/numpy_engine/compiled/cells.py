@@ -24,9 +24,18 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _locks
-from pycudnnrnn.engines.numpy_engine.cells import Cell, GRUCell, LSTMCell, PlainCell, Scratch, Steps
+from pycudnnrnn.engines.numpy_engine.cells import (
+    Array,
+    Cell,
+    GRUCell,
+    LSTMCell,
+    PlainCell,
+    Scratch,
+    Steps,
+    Tape,
+    Weights,
+)
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
-from pycudnnrnn.engines.numpy_engine.weights import Array, Tape, Weights
 from pycudnnrnn.spec import InputMode, RNNMode
 
 WORK_MIN: Final = 1 << 23
