@@ -88,8 +88,8 @@ def test_models_that_are_gone_leave_no_device_memory(cuda):
         for kind in KINDS:
             for layers, dropout in ((1, 0.0), (2, 0.5)):
                 run(cuda, make_problem(KINDS[kind](layers, 9, 5, dropout=dropout), 4, 3, None, seed=1))
-        cuda.engine.runtime.made.calls.clear()
-        cuda.engine.runtime.made.rnns.clear()
+        cuda.engine.runtime.natives.calls.clear()
+        cuda.engine.runtime.natives.rnns.clear()
         gc.collect()
         cuda.device.xp.cuda.runtime.deviceSynchronize()
         return cuda.device.xp.get_default_memory_pool().used_bytes(), live()
