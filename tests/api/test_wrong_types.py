@@ -198,7 +198,7 @@ EXCUSED = {
     r"interop\.torch\.(LSTM|GRU|RNN)\.__init__": "torch's own, which checks them",
     r"pytorch\.name_of": "the converters' own",
     r"Variable\.assigning": "a name for errors, from our own callers",
-    r"Saver\.save": "takes arrays of one integer, too: tests/checkpoint/test_checkpoint.py",
+    r"Saver\.save": "takes arrays of one integer, too: tests/checkpoint/test_saved_files.py",
     r"\.distributed\.": "in tests/distributed, which have a communicator",
 }
 """Whose arguments are not in the table, and why."""
