@@ -90,6 +90,9 @@ def test_modules_of_one_layer_each_are_one_stack_if_the_caller_lists_them():
         y, (h1, c1) = rnns[1](y, (torch.tensor(hx[1:]), torch.tensor(cx[1:])))
     theirs = y.numpy(), torch.cat([h0, h1]).numpy(), torch.cat([c0, c1]).numpy()
     assert worst(run_ours(c, x, hx, cx, np.full_like(lengths, len(x))), theirs) < 1e-12
+    below = {f"net.{key}": value for key, value in rnns.state_dict().items()}
+    for more in (below, below | rnns.state_dict()):  # a name is a part of scopes if none begins with it
+        equal_models(convert.pytorch.to_canonical(more, layers=["0", "1"]), c)
     both = torch.nn.ModuleList([torch.nn.LSTM(3, 4, bidirectional=True), torch.nn.LSTM(8, 4, bidirectional=True)])
     assert convert.pytorch.to_canonical(both.state_dict(), layers=["0", "1"]).spec.num_dirs == 2
 
