@@ -35,6 +35,7 @@ class Plan:
       its scratch memory (see `op.memory`).
     - `reserve_nbytes`: bytes of the reserve, which you own: a uint8 array [reserve_nbytes]. In training, `forward`
       fills it, then `backward_data` changes it, then `backward_weights` reads it.
+      Only the plan that filled a reserve can read it; this is not checked.
 
     A plan keeps the NumPy or CuPy arrays of the last call of each pass alive. A call with the same array objects runs
     without a check, and reads their present values. Other arrays are checked, and torch and JAX arrays always are. Do
