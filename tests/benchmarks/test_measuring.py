@@ -140,21 +140,6 @@ def test_each_pass_is_checked_and_can_be_repeated(which):
         assert len(host.sample(0).times_us) >= 3
 
 
-def test_caches_are_emptied_before_each_call_that_is_to_find_them_cold(monkeypatch):
-    monkeypatch.setattr(adapters, "FLUSH_NBYTES", 8)
-    log = []
-    prepared = adapters.Prepared(lambda: log.append("call"), dict, before=lambda: log.append("before"))
-    prepared.empty_caches()
-    prepared.warm_up(2)
-    assert log == ["before", "call"] * 2
-    on_gpu = adapters.Prepared(lambda: log.append("call"), dict, on_gpu=True, flush=lambda: log.append("flush"))
-    on_gpu.empty_caches()
-    on_gpu.warm_up(1)
-    assert log[-2:] == ["flush", "call"]
-    with pytest.raises(NotRun, match="--cold"):
-        adapters.Prepared(print, dict, on_gpu=True).empty_caches()
-
-
 @pytest.mark.parametrize("carried", [False, True])
 def test_a_call_starts_from_the_states_that_the_last_one_left_where_they_carry(carried):
     given = []
@@ -224,11 +209,6 @@ def test_the_operations_of_a_problem_are_those_of_its_matrices(sizes):
 )  # fmt: skip
 def test_a_row_is_bound_by_what_explains_its_time(arithmetic, memory, host_us, word):
     assert figures.bound(arithmetic, memory, 100, host_us) == word
-
-
-def test_a_peak_is_measured_of_what_the_machine_has():
-    assert all(value > 0 for value in figures.peak("float32", "cpu").values())
-    assert figures.peak("float16", "cpu") == {}
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Our CUDA competitors and the C++ program run from end to end on the shim: call discipline, and nothing of a GPU."""
 
-import concurrent.futures
 import contextlib
 import ctypes
 import json
@@ -235,30 +234,3 @@ def test_the_cpp_program_is_built_against_the_library_that_the_package_uses(tmp_
     found = json.loads(done.stdout)
     assert (found["cell"], found["units"], found["cudnn_loaded"]) == ("gru", 7, 92800)
     assert Path(found["linked"]) == CUDNN / "lib" / "libcudnn.so.9"
-
-
-@pytest.mark.long
-def test_the_cpp_program_is_built_once_for_a_library_and_a_source(tmp_path, monkeypatch):
-    """Two threads ask at once, as a run's first row may while the program is built."""
-    if not shutil.which("nvcc") and not (CUDA / "include").exists():
-        pytest.skip("no CUDA toolkit")
-    library, built = CUDNN / "lib" / "libcudnn.so.9", []
-    build = raw_cudnn.build
-    monkeypatch.setattr(raw_cudnn, "FOLDER", tmp_path)
-    monkeypatch.setattr(raw_cudnn.libcudnn, "load", lambda: types.SimpleNamespace(path=str(library)))
-    monkeypatch.setattr(raw_cudnn, "build", lambda *a: built.append(a) or build(*a))
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: raw_cudnn.program(), range(2))
-    assert first == second == raw_cudnn.program()
-    assert len(built) == 1
-    assert subprocess.run([first, "--describe"], check=False, capture_output=True).returncode == 0
-
-
-def test_weights_of_another_layout_are_not_given_to_the_cpp_program(monkeypatch):
-    """Its data are in the layout by arithmetic."""
-    other = types.SimpleNamespace(layout=lambda _: None)
-    monkeypatch.setattr(raw_cudnn, "engine_for", lambda _: other)
-    monkeypatch.setattr(raw_cudnn, "_server", lambda _: types.SimpleNamespace(ask=lambda _: {}))
-    problem = GROUPS["smoke"].problems[-1]
-    with pytest.raises(NotRun, match="another layout"):
-        raw_cudnn.prepare(problem, "infer", "float32", data.draw(problem), "plain")

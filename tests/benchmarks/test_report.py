@@ -1,7 +1,5 @@
 """Reports: functions of results files; wrong ratios, dropped rows and hidden failures are found here."""
 
-import csv
-import os
 import re
 import subprocess
 import sys
@@ -15,7 +13,6 @@ from benchmarks.__main__ import main
 from benchmarks.problems import GROUPS, rows_of
 from benchmarks.results_files import Run, load, runs, write
 from benchmarks.runner import Asked, _record
-from tests.helpers.oracles import need
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {
@@ -72,43 +69,11 @@ def test_a_ratio_is_that_of_the_times_shown_and_called_faster_or_slower_only_out
     assert (f"**{ratio:.2f}** {verdict}" if verdict else f" {ratio:.2f} |") in shown
 
 
-def test_a_quotient_that_the_rounds_do_not_confirm_is_called_nothing():
-    """100 / 150 is far from 1; inside the rounds the median of the ratios is 0.95, and noise is 10 %."""
-    ours, again = timed(ROW, "compiled", 100, 200, 90), timed(ROW, "compiled", 110, 200, 90, copy=2)
-    found = line(ours, again, timed(ROW, "torch-cpu", 105, 150, 200))
-    assert found.ratio("compiled", "torch-cpu") == pytest.approx(2 / 3)
-    assert found.verdict("compiled", "torch-cpu") == ""
-
-
 def test_noise_is_the_largest_ratio_of_a_library_to_itself_in_a_round_and_without_it_nothing_is_faster():
     ours, theirs = timed(ROW, "compiled", 100, 80, 100), timed(ROW, "torch-cpu", 900, 900, 900)
     assert line(ours, theirs, timed(ROW, "compiled", 100, 100, 100, copy=2)).noise == pytest.approx(0.25)
     alone = line(ours, theirs)
     assert (alone.noise, alone.verdict("compiled", "torch-cpu")) == (None, "")
-
-
-def test_every_row_that_has_no_time_is_listed_with_its_reason_and_how_many():
-    rows = rows_of(["cpu"])
-    text = report.text(
-        [*(timed(row, "compiled") for row in rows), *(untimed(row, "torch-cpu", "it | has\nnone") for row in rows)]
-    )
-    assert f"- torch, {len(rows)} rows: not run (it | has none)" in text
-    assert "(h)" in report.time_of(timed(ROW, "plan", 5.0, clock="host"))
-
-
-def test_csv_has_every_figure_of_every_row():
-    rows = [timed(row, "compiled", 1.0, p99_us=7.0) for row in rows_of(["smoke"])]
-    found = list(csv.DictReader(report.as_csv([made_run(rows)]).splitlines()))
-    assert len(found) == len(rows)
-    assert {"p99_us": "7.0", "U": "8", "cell": "relu", "competitor": "compiled", "spread": "0.01"}.items() <= found[
-        0
-    ].items()
-
-
-def test_one_round_calls_nothing_faster():
-    once = {"round_medians_us": [100], "spread": None}
-    found = line(timed(ROW, "compiled", **once), timed(ROW, "compiled", copy=2, **once), timed(ROW, "numpy", 300))
-    assert (found.noise, found.verdict("compiled", "numpy")) == (None, "")
 
 
 def test_two_files_are_compared_outside_the_noise_of_both():
@@ -125,18 +90,6 @@ def test_two_files_are_compared_outside_the_noise_of_both():
     assert "4 not in both" in report.compare(run(100, 0.05), other)
 
 
-def test_a_comparison_says_what_else_differs_and_what_cannot_be_compared():
-    before = made_run([timed(ROW, "compiled", 100, spread=None), timed(ROW, "numpy", 9)])
-    after = made_run([timed(ROW, "compiled", 300), untimed(ROW, "numpy", "wrong numbers")], gpu=["another"])
-    text = report.compare(before, after)
-    assert "gpu: " in text
-    assert "another" in text
-    assert re.search(r"ours, NumPy +\| +9 ±1% \| +not run \|", text)
-    assert "1 without A/A, 1 with a time in one only" in text, "a file of schema 1 has no spread and no A/A"
-    twice = made_run([timed(ROW, "compiled", 300), timed(ROW, "compiled", 300, copy=2)])
-    assert "1 without A/A" in report.compare(before, twice), "the noise of one file is not that of both"
-
-
 def test_what_a_report_cannot_read_or_do_is_one_sentence(tmp_path):
     run = made_run([untimed(ROW, "compiled", "no time")])
     path = tmp_path / "a.jsonl"
@@ -150,45 +103,7 @@ def test_what_a_report_cannot_read_or_do_is_one_sentence(tmp_path):
         assert "at most" in out
 
 
-def test_a_picture_is_the_same_for_the_same_rows(tmp_path):
-    rows = [timed(ROW._replace(problem=ROW.problem.replace(U=U, I=U)), "compiled", U) for U in (8, 16, 32)]
-    for name in ("a.svg", "b.svg"):
-        report.picture(rows, tmp_path / name)
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert ">U<" in (tmp_path / "a.svg").read_text(), "the letter that varies"
-
-
 # --- the page
-
-FACTORS = {"compiled": 0.8, "numpy": 1.5, "torch-cpu": 1.0, "onnxruntime": 2.0, "jax-cpu": 4.0}
-
-
-def test_the_page_has_float32_with_all_cores_first_in_milliseconds_then_with_one_thread():
-    """Torch takes 1 ms, and the others their multiple; onnxruntime trains nothing."""
-    records = []
-    for row in rows_of(["cpu"]):
-        trains = [name for name in FACTORS if (row.which, name) != ("step", "onnxruntime")]
-        for threads in (1, 2):
-            records += [timed(row, name, 2000 / threads * FACTORS[name], threads=threads) for name in trains]
-            records += [timed(row, "compiled", 1600 / threads * 1.1, copy=2, threads=threads)]
-            records += [untimed(row, "onnxruntime", "it has none", threads=threads)] if row.which == "step" else []
-    text = "\n\n".join(page.cpu([made_run(records, "cpu")]))
-    assert text.startswith(
-        "**On a CPU with 2 cores, with nothing set, our time divided by torch's is 0.80 for a forward"
-    )
-    all_cores, one_thread = text.split("## CPU: float32, 1 thread")
-    assert "torch's is 0.80 for a forward" in one_thread
-    first, folded = all_cores, one_thread.split("<details>")[1]
-    assert "<summary>float64, 2 threads</summary>" in folded
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in first.splitlines()
-        if line.startswith("| lstm T=100")
-    ]
-    ours = ["0.8 ±1%", "1.5 ±1% (**0.53**)", "1 ±1% (**0.80**)", "2 ±1% (**0.40**)", "4 ±1% (**0.20**)"]
-    assert rows[0][:-1] == ["lstm T=100 B=64 U=512 L=2", "infer", "float32", "2", "10%", *ours]
-    assert rows[1][1] == "step"
-    assert rows[1][8] == "not run"
 
 
 def test_a_gpus_run_has_a_ratio_per_group_and_its_goal():
@@ -279,28 +194,3 @@ def test_a_competitor_of_the_page_is_run_and_checked_like_others(tmp_path):
     assert found["mine", "infer"] == ("ok", None), done.stdout
     assert found["mine", "step"][0] == "not_run"
     assert "wrong numbers" in found["wrong", "infer"][1]
-
-
-@pytest.mark.long
-def test_the_pieces_run_from_a_file_of_ones_own(tmp_path):
-    text = (ROOT / "docs/how-to/measure.md").read_text()
-    (example,) = re.findall(r"```python\n(from benchmarks import.*?)```", text, re.DOTALL)
-    (tmp_path / "own.py").write_text(example)
-    path = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, tmp_path / "own.py"], capture_output=True, text=True, check=False, env=path)
-    assert done.returncode == 0, done.stderr
-    assert "gru T=4 B=2 U=16" in done.stdout
-
-
-@pytest.mark.long
-def test_the_command_runs_a_group_and_writes_every_row(tmp_path):
-    need("onnxruntime")
-    out = tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "benchmarks", "--group", "smoke", "--dtype", "float64", "--pass", "infer"]
-    command += ["--against", "onnxruntime", "--threads", "1", "--rounds", "1", "--sample", "0.001", "--json", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "- onnxruntime, 4 rows: not run (its operators on the CPU have no float64)" in done.stdout
-    written = load(out)
-    assert len(written.rows) == 4 * 4
-    assert [row["status"] for row in written.select(competitor="numpy")] == ["ok"] * len(GROUPS["smoke"].problems)

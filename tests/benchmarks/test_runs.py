@@ -1,7 +1,6 @@
 """Runs: turns, budgets, processes, and that every row which was asked for is reported."""
 
 import os
-import sys
 import time
 
 import numpy as np
@@ -122,30 +121,6 @@ def test_what_was_timed_before_a_run_ends_is_kept(settings, last):
     ]  # fmt: skip
 
 
-def test_one_library_that_tells_nothing_hides_no_other():
-    hosts = [Fake("a"), Fake("b")]
-    hosts[0].libraries = lambda: refuse(None)
-    results = Results(None, {"versions": {}})
-    run([Part([smoke()], [Asked(host.name, None, host) for host in hosts])], results, Settings(1, 0))
-    assert results.environment["libraries"] == {"b": ["libb.so"]}
-
-
-def test_figures_of_a_competitor_replace_none_of_a_row_and_may_be_numpys(tmp_path):
-    host = Fake("a")
-    host.prepare = lambda _row: {"median_us": 1.0, "mine": np.float32(3)}
-    results = Results(tmp_path / "a.jsonl", {"versions": {}})
-    run([Part([smoke()], [Asked("a", None, host)])], results, Settings(1, 0))
-    (row,) = load(tmp_path / "a.jsonl").rows
-    assert (row["median_us"], row["mine"], row["spread"]) == (5.0, 3, None), "one round has no spread"
-
-
-def test_what_a_competitor_raises_to_end_its_process_is_its_rows_result(monkeypatch):
-    monkeypatch.setattr(hosts, "_host", local("numpy"), raising=False)
-    monkeypatch.setattr(hosts.Local, "versions", lambda _: sys.exit(4))
-    with pytest.raises(Failed, match="SystemExit: 4"):
-        hosts._answer("versions", ())
-
-
 def test_a_process_that_is_busy_as_a_run_ends_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(hosts, "ENDS_WITHIN_S", 0.2)
     remote = Remote(COMPETITORS["numpy"], 1)
@@ -203,14 +178,6 @@ def test_results_are_never_overwritten(tmp_path):
         Results(path, described)
     with pytest.raises(FileExistsError, match="never overwritten"):
         place(path, described)
-
-
-def test_rows_are_on_the_disk_as_they_come(tmp_path):
-    path, seen = tmp_path / "out.jsonl", []
-    results = Results(path, {"versions": {}})
-    part = Part([smoke(), smoke("gru")], [Asked("a", None, Fake("a"))])
-    run([part], results, Settings(1, 0), advance=lambda _: seen.append(len(path.read_text().splitlines())))
-    assert seen == [2, 3]
 
 
 def test_a_competitor_in_a_process_of_its_own_answers_as_one_in_this():
