@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import passes
-from pycudnnrnn._arrays import address
+from pycudnnrnn._arrays import address, aligned
 from pycudnnrnn.engines import EngineGraph, Results
 from pycudnnrnn.engines.numpy_engine.calls import Calls, run_blocks
 from pycudnnrnn.engines.numpy_engine.cells import Array, Tape, Weights
@@ -46,7 +46,7 @@ class NumpyCalls:
         calls: Calls = self._calls or self._make(self._config._replace(schedule=schedule))
         y, hy, cy = calls.new(passes.RESULTS)
         # One allocation: the system gives a large one large pages, whose first use is faster.
-        reserve = np.empty(calls.reserve_nbytes, np.uint8) if calls.keeps else None
+        reserve = aligned((calls.reserve_nbytes,), np.dtype(np.uint8)) if calls.keeps else None
         bound = BoundForward(calls, self._dropout, {**inputs, "y": y, "hy": hy, "cy": cy, "reserve": reserve})
         bound.run(calls.read(inputs["params"]))
         return y, hy, cy, bound.reserve

@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from pycudnnrnn import _locks
+from pycudnnrnn._arrays import aligned
 from pycudnnrnn.engines.numpy_engine.cells import (
     Array,
     Cell,
@@ -53,8 +54,8 @@ NOTICE_S: Final = 2.0
 """Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
 has no handler for it."""
 
-MOVED: Final = 16
-"""Multiplications that take as long as packing one number."""
+MOVED: Final = 48
+"""Multiplications that take as long as packing one number: 0.5 ns, with the first use of its memory."""
 
 _directions: ContextVar[int] = ContextVar("directions", default=1)
 """How many directions run at once, and have the threads between them."""
@@ -115,7 +116,7 @@ def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: A
     places = np.array([(rows.start, rows.stop) for rows, _ in steps], np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
     if not len(gates):
-        gates = np.empty((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
+        gates = aligned((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
     team = teams.team(_number(int(sizes.sum()) * R.size, len(steps)))
     arguments = *states, gates, R, *arguments, places, team
     at_once([functools.partial(run, *arguments, place) for place in range(len(team) - 1)])
@@ -154,22 +155,25 @@ def _started(function: Callable[[], None]) -> Callable[[], None]:
     return lambda: function() if future.cancel() else future.result()
 
 
-def _packed(matrix: Array) -> Array:
-    """Return a matrix packed in panels; see `products`."""
-    rows, columns = matrix.shape
-    room, run = products.panels(rows, columns, matrix.dtype), _ready(kernels.packed, matrix.dtype)
-    width = room.shape[2]
+def _packed(*matrices: Array) -> list[Array]:
+    """Return matrices packed in panels, all at once; see `products`."""
+    rooms = [products.panels(*matrix.shape, matrix.dtype) for matrix in matrices]
+    run = _ready(kernels.packed, matrices[0].dtype)
 
     def share(start: int, stop: int) -> None:
-        run(room[start:stop], matrix[:, start * width : stop * width])
+        for room, matrix in zip(rooms, matrices, strict=True):
+            first, end, width = max(start, 0), min(stop, len(room)), room.shape[2]
+            if first < end:
+                run(room[first:end], matrix[:, first * width : end * width])
+            start, stop = start - len(room), stop - len(room)
 
-    _shared(share, len(room), MOVED * matrix.size)
-    return room
+    _shared(share, sum(map(len, rooms)), MOVED * sum(matrix.size for matrix in matrices))
+    return rooms
 
 
 def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds: bool) -> None:
     """Write rows @ others to `out`, or add it. `transposed`: rows.T @ others."""
-    panels, run = _packed(others), _ready(kernels.multiplied, out.dtype)
+    (panels,), run = _packed(others), _ready(kernels.multiplied, out.dtype)
     tiles_max = kernels.TRANSPOSED_TILES if transposed else 0
 
     def share(start: int, stop: int) -> None:
@@ -193,13 +197,14 @@ class CompiledCell(Cell):
             _directions.reset(token)
 
     def forward_weights(self, w: Weights) -> Weights:
-        W, proj = (None if matrix is None else _packed(matrix.T) for matrix in (w.W, w.proj))
-        return dataclasses.replace(w, W=W, R=_packed(w.R.T), proj=proj)
+        matrices = {name: matrix.T for name in ("W", "R", "proj") if (matrix := getattr(w, name)) is not None}
+        return dataclasses.replace(w, **dict(zip(matrices, _packed(*matrices.values()), strict=True)))
 
     held_weights = forward_weights
 
     def backward_weights(self, w: Weights) -> Weights:
-        return dataclasses.replace(w, R=_packed(w.R), proj=None if w.proj is None else _packed(w.proj))
+        R, *proj = _packed(w.R) if w.proj is None else _packed(w.R, w.proj)
+        return dataclasses.replace(w, R=R, proj=next(iter(proj), None))
 
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:  # noqa: ARG002
         spec, skips = self.spec, self.spec.input_mode is InputMode.SKIP_INPUT

@@ -4,6 +4,11 @@ A kernel's work is a sequence of turns, each cut into as many parts as the team 
 own part of a turn, then those that nobody has taken, and waits until all are done: only for parts that a running thread
 has taken. So the caller alone gets through, and who comes late begins at the turn that the others are at.
 
+Products are cut by columns, the rest of a step by sequences, so that gates go from core to core. A cut by units would
+keep them where they are, and is slower: each core then writes runs shorter than a page, and fetches the other's lines
+ahead. Measured on two cores (Sapphire Rapids): to change 64 KB each takes 1.2 us in rows of 4 KB, in runs of 512 bytes
+7 to 9 us.
+
 A team is an array of integers, one a cache line: how many parts are done, and for each part how many turns have been
 taken.
 """
