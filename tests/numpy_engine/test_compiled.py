@@ -156,11 +156,15 @@ def test_arrays_that_may_only_be_read(running):
     assert_alike(found_in(problem), expected, "float32")
 
 
-def bits(problem, **keywords):
+def bits(problem, *, retain=False, **keywords):
     inference = problem.forward(is_training=False, sequence_lengths=problem.lengths)
-    return {
-        name: array.tobytes() for name, array in (problem.results(**keywords) | {"inference": inference.output}).items()
-    }
+    training = problem.forward(**keywords)
+    gradients = training.backward(*problem.upstream(), retain=retain)
+    arrays = {
+        "inference": inference.output, "y": training.output, "hy": training.output_h, "cy": training.output_c,
+        "dx": gradients.input, "dhx": gradients.input_h, "dcx": gradients.input_c, "dparams": gradients.params,
+    }  # fmt: skip
+    return {name: array.tobytes() for name, array in arrays.items() if array is not None}
 
 
 @pytest.fixture
