@@ -157,7 +157,7 @@ def _started(function: Callable[[], None]) -> Callable[[], None]:
 
 def _packed(*matrices: Array) -> list[Array]:
     """Return matrices packed in panels, all at once; see `products`."""
-    rooms = [products.panels(*matrix.shape, matrix.dtype) for matrix in matrices]
+    rooms = [products.panels(matrix.shape[0], matrix.shape[1], matrix.dtype) for matrix in matrices]
     run = _ready(kernels.packed, matrices[0].dtype)
 
     def share(start: int, stop: int) -> None:
