@@ -50,5 +50,5 @@ def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(play, monkeyp
 def test_cuda_is_whichever_device_is_current_at_the_call(monkeypatch):
     current = iter(("first", "second"))
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.cudnn_engine", lambda index: index or next(current))
-    monkeypatch.setattr(engines, "_made", {})
+    monkeypatch.setattr(engines, "_engines", {})
     assert [engines.engine_for(name) for name in ("cuda", "cuda:7", "cuda", "cuda:7")] == ["first", 7, "second", 7]
