@@ -188,5 +188,6 @@ def test_streams_wait_by_an_event_and_one_for_itself_not_at_all(cuda):
 
 def test_a_threads_default_stream_is_refused_because_no_other_thread_could_wait_for_it(cuda):
     cuda.current = cuda.stream(PER_THREAD)
-    with pytest.raises(EngineError, match="per-thread default stream"):
-        CudaDevice(0).stream()
+    for ask in (CudaDevice(0).stream, lambda: CudaDevice(0).stream_at(PER_THREAD)):  # CuPy's, and another library's
+        with pytest.raises(EngineError, match="per-thread default stream"):
+            ask()

@@ -159,21 +159,20 @@ class CudaDevice(ArrayFunctions):
             self.xp.cuda.runtime.memGetInfo()
 
     def stream(self) -> Any:
-        """Return the stream to launch work on: CuPy's current one on this device.
-
-        Raises:
-            EngineError: it is the thread's default stream, where one thread's work could not wait for another's.
-        """
+        """Return the stream to launch work on: CuPy's current one on this device. Raises as `stream_at`."""
         stream = self.xp.cuda.get_current_stream()
-        if stream.ptr == PER_THREAD:
-            raise EngineError("CuPy's per-thread default stream is current: use a stream object, cupy.cuda.Stream()")
-        return stream
+        return stream if stream.ptr != PER_THREAD else self.stream_at(PER_THREAD)
 
     def stream_at(self, address: int) -> Any:
         """Return another library's stream, by its address: the same object each time.
 
         The address identifies it: torch never destroys its streams, and XLA's live as long as its client.
+
+        Raises:
+            EngineError: it is the thread's default stream, where one thread's work could not wait for another's.
         """
+        if address == PER_THREAD:
+            raise EngineError("the per-thread default stream is current: use a stream object, cupy.cuda.Stream()")
         streams = self.xp.cuda.Stream
         if not address:
             return streams.null
