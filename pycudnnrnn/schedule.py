@@ -98,7 +98,7 @@ class Schedule:
     @_locks.cached_property
     def batch_sizes(self) -> list[int]:
         """Number of sequences still running at each step, without the steps that have none."""
-        ended_at = np.bincount(self.lengths_int32, minlength=self.T + 1)
+        ended_at = np.bincount(self.lengths_int32, minlength=self.T + 1 if self.B else 1)
         running = self.B - np.cumsum(ended_at[:-1])
         sizes: list[int] = running[running > 0].tolist()
         return sizes

@@ -42,6 +42,10 @@ def test_packed_rows_are_the_valid_steps_longest_sequence_first(batch):
     assert shapes == [(T, B, 3), (B, T, 3), (sum(full), 3)]
 
 
+def test_a_batch_without_sequences_has_no_steps_however_many_it_could_have():
+    assert Schedule(2**31 - 1, 0).steps == []
+
+
 @examples(2000)
 @given(batches, st.integers(1, 8), st.booleans())
 def test_chunks_have_every_valid_step_once_and_nothing_that_cudnn_refuses(batch, limit, time_major):
