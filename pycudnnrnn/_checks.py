@@ -1,4 +1,4 @@
-"""Checks of arguments: their values, and their names, with hints for those that other frameworks use."""
+"""Checks of arguments: their values, and their names, with hints for those that other frameworks use; and warnings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import inspect
 import math
 import operator
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +18,7 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._messages import cut
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, MissingDependencyError, PycudnnrnnError
 
 _Enum = TypeVar("_Enum", bound=StrEnum)
 
@@ -135,6 +136,18 @@ def needs(package: str, extra: str, purpose: str, install: str | None = None) ->
         raise MissingDependencyError(package, extra, purpose, install) from error
 
 
+class Assumption(UserWarning):
+    """What arrays do not contain, and a converter takes for granted."""
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and point at the line outside of this package that called it."""
+    frame, level = sys._getframe(1), 2  # noqa: SLF001  documented
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, category, stacklevel=level)
+
+
 def is_file_name(name: str) -> bool:
     """Return True if this is a possible name of a file in a folder, not a path."""
     try:
@@ -246,4 +259,5 @@ def hinted(error: TypeError, method: Any, arguments: tuple[Any, ...], keywords: 
     if "." in method.__qualname__:  # a subclass may have been called
         owner = type(getattr(method, "__self__", arguments[0] if arguments else None)).__name__
         said = said.replace(f"{method.__qualname__}()", f"{owner}.{method.__name__}()")
-    return TypeError(cut("; ".join([said, *hints, f"taken are {inspect.Signature(taken)}"])))
+    text = "; ".join([said, *hints, f"taken are {inspect.Signature(taken)}"])
+    return TypeError(str(PycudnnrnnError(text)))  # without the middle of a very long text

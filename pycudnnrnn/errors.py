@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pycudnnrnn._messages import cut
-
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -36,6 +34,15 @@ __all__ = [
     "version_text",
 ]
 __dir__ = __all__.copy
+
+_TEXT_MAX: Final = 2000
+"""Most characters of an error message. The values that it quotes may be a megabyte."""
+
+
+def _cut(text: str) -> str:
+    """Leave out the middle of a long text: a message names the argument first and the remedy last."""
+    half = (_TEXT_MAX - 3) // 2
+    return text if len(text) <= _TEXT_MAX else f"{text[:half]}...{text[-half:]}"
 
 
 def version_text(version: int) -> str:
@@ -75,7 +82,7 @@ class PycudnnrnnError(Exception):
     """Base of all errors that this package raises on purpose. The middle of a very long text is left out."""
 
     def __str__(self) -> str:
-        return cut(super().__str__())
+        return _cut(super().__str__())
 
 
 class ArgumentError(PycudnnrnnError, ValueError):
@@ -99,9 +106,9 @@ class ArgumentError(PycudnnrnnError, ValueError):
 
     def __str__(self) -> str:
         if self.text is not None:
-            return cut(self.text)
+            return _cut(self.text)
         what = f"{self.argument} {self.aspect}" if self.aspect else self.argument
-        return cut(f"Invalid {what}: {self.got}, expecting {self.expected}")
+        return _cut(f"Invalid {what}: {self.got}, expecting {self.expected}")
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
@@ -124,7 +131,7 @@ class CheckpointError(PycudnnrnnError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return cut(f"{self.path}: {self.reason}: {self.detail}")
+        return _cut(f"{self.path}: {self.reason}: {self.detail}")
 
 
 class StateError(PycudnnrnnError, RuntimeError, ValueError):
@@ -161,7 +168,7 @@ class ConvertError(PycudnnrnnError, ValueError):
         self.choices = choices
 
     def __str__(self) -> str:
-        return cut(f"{self.framework}: {self.what}: {self.why}")
+        return _cut(f"{self.framework}: {self.what}: {self.why}")
 
 
 class EngineError(PycudnnrnnError, RuntimeError):
@@ -179,7 +186,7 @@ class EngineError(PycudnnrnnError, RuntimeError):
 
     def __str__(self) -> str:
         lines = ["Places looked at:", *(f"  - {attempt}" for attempt in self.attempts)] if self.attempts else []
-        return "\n".join(map(cut, [self.reason, *lines]))
+        return "\n".join(map(_cut, [self.reason, *lines]))
 
 
 class DeviceLostError(EngineError):
@@ -293,4 +300,4 @@ class MissingDependencyError(PycudnnrnnError, ImportError):
 
     def __str__(self) -> str:
         how = install_text(self.install, self.extra)
-        return cut(f"{self.purpose} needs {self.package}, which is not installed: {how}")
+        return _cut(f"{self.purpose} needs {self.package}, which is not installed: {how}")

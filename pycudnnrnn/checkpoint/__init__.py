@@ -20,9 +20,8 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _locks
 from pycudnnrnn._assignment import write_all
-from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, some, with_hints
+from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, some, warn, with_hints
 from pycudnnrnn._files import resolve, write_atomically
-from pycudnnrnn._messages import warn
 from pycudnnrnn._tf1.tensors import find_models
 from pycudnnrnn._tf1.variable import value_of
 from pycudnnrnn.checkpoint import _tensorflow, bundle, folder, safetensors_file

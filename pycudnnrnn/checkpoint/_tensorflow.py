@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn._checks import some
-from pycudnnrnn._messages import warn
+from pycudnnrnn._checks import some, warn
 from pycudnnrnn._tf1.tensors import StoredRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint.bundle import Bundle, opened
 from pycudnnrnn.checkpoint.items import Item, merged

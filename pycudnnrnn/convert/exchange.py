@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pycudnnrnn._checks import Assumption, warn
 from pycudnnrnn._forms import Array, Form, PseudoLayer, pseudo_layers, unstack
-from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert.named import Named, as_numpy, described
 from pycudnnrnn.convert.stacks import Layers
 from pycudnnrnn.errors import ConvertError, PycudnnrnnError

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
+from pycudnnrnn._checks import Assumption, warn
 from pycudnnrnn._forms import Array
-from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert import gates
 from pycudnnrnn.convert.exchange import Canonical, with_activation
 from pycudnnrnn.convert.named import Named, plain_mode, under

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from pycudnnrnn._checks import shorten, some
-from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn._checks import Assumption, shorten, some, warn
 from pycudnnrnn._tf1.tensors import AVERAGE
 from pycudnnrnn.convert.named import Named, completed, flag
 from pycudnnrnn.errors import ConvertError

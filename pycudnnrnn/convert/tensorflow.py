@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import Assumption, shorten, warn
 from pycudnnrnn._forms import Array
-from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn._tf1 import tensors as tf1
 from pycudnnrnn._tf1.tensors import AVERAGE, MODES, STACKED_GATES
 from pycudnnrnn.convert.exchange import Canonical, assemble, check_target, split

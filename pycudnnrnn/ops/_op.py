@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._arrays import ArrayT
-from pycudnnrnn._checks import check_bool, check_int, with_hints
-from pycudnnrnn._messages import warn
+from pycudnnrnn._checks import check_bool, check_int, warn, with_hints
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.canonical import from_canonical, to_canonical
 from pycudnnrnn.engines import Dropout, DropoutState, Engine, Memory, engine_for, on_callers_stream

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn._messages import Assumption
+from pycudnnrnn._checks import Assumption
 from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples

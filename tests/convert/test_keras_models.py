@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import convert
-from pycudnnrnn._messages import Assumption
+from pycudnnrnn._checks import Assumption
 from pycudnnrnn.convert.keras.used import stacks
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import equal_models, need, run_ours

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import convert
-from pycudnnrnn._messages import Assumption
+from pycudnnrnn._checks import Assumption
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import equal_models, need
 

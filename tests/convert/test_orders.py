@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pycudnnrnn import RNNSpec, convert
-from pycudnnrnn._messages import Assumption
+from pycudnnrnn._checks import Assumption
 from pycudnnrnn.layout import canonical_shapes
 from pycudnnrnn.testing.reference import relu, sigmoid
 from pycudnnrnn.testing.strategies import specs

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import convert
-from pycudnnrnn._messages import Assumption
+from pycudnnrnn._checks import Assumption
 from tests.docs.blocks import ROOT
 from tests.helpers.oracles import missing, need, run_ours, worst
 

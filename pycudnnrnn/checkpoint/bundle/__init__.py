@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
-from pycudnnrnn._checks import check_text, shorten, some
+from pycudnnrnn._checks import check_text, shorten, some, warn
 from pycudnnrnn._files import PREFIX, Source, check_target, naming, write_together
-from pycudnnrnn._messages import warn
 from pycudnnrnn.checkpoint.bundle import table
 from pycudnnrnn.checkpoint.bundle.table import Entry, Extents
 from pycudnnrnn.checkpoint.folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix

@@ -14,8 +14,7 @@ from typing import Any, Final
 import click
 
 from pycudnnrnn import convert as converters
-from pycudnnrnn._checks import some
-from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn._checks import Assumption, some, warn
 from pycudnnrnn._tf1.tensors import from_tf
 from pycudnnrnn.checkpoint.folder import is_tensorflow
 from pycudnnrnn.checkpoint.items import Model

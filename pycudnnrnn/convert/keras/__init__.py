@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from pycudnnrnn._checks import shorten
+from pycudnnrnn._checks import Assumption, shorten, warn
 from pycudnnrnn._forms import Array, Form, PseudoLayer, RowKind, Tensor, stack, unstack
-from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.convert.exchange import Canonical, assemble, split
 from pycudnnrnn.convert.gates import order_of
 from pycudnnrnn.convert.keras.config import config_of

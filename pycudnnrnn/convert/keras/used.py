@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NoReturn
 
-from pycudnnrnn._checks import shorten, some
-from pycudnnrnn._messages import Assumption, warn
+from pycudnnrnn._checks import Assumption, shorten, some, warn
 from pycudnnrnn.convert.keras.config import SETTINGS, Layer, Settings, config_of, layers_of_cells, model_of, short_names
 from pycudnnrnn.convert.keras.files import VARIABLES
 from pycudnnrnn.convert.named import Named

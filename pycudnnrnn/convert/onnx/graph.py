@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from pycudnnrnn._checks import shorten, some
+from pycudnnrnn._checks import Assumption, shorten, some, warn
 from pycudnnrnn._forms import Array
-from pycudnnrnn._messages import Assumption, warn
 from pycudnnrnn.errors import ConvertError
 
 OPERATORS: Final = frozenset({"LSTM", "GRU", "RNN"})

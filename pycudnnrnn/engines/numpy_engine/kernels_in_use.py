@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from pycudnnrnn._checks import one_of, shorten
-from pycudnnrnn._messages import warn
+from pycudnnrnn._checks import one_of, shorten, warn
 from pycudnnrnn.engines.numpy_engine import cells
 from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError
 from pycudnnrnn.spec import DType, RNNMode, RNNSpec
