@@ -41,6 +41,8 @@ else:
     ArrayT = TypeVar("ArrayT")
 """The caller's kind of array: results have the type of `input_data`."""
 
+Array = npt.NDArray[Any]
+
 DLPACK_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}
 """Supported DLDeviceType values; 3 is pinned host memory, 13 CUDA managed memory. Source: dlpack.h, v1."""
 

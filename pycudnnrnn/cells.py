@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_int, shorten, with_hints
 from pycudnnrnn._tf1.arguments import InitializerLike, check_initializer, initial_value, shape_of
 from pycudnnrnn._tf1.layer import TF1Layer
@@ -33,8 +33,6 @@ from pycudnnrnn.spec import (
     RNNSpec,
     parse_dtype,
 )
-
-Array = npt.NDArray[Any]
 
 __all__ = [
     "CudnnCompatibleGRUCell",

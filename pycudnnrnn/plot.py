@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_int, check_text, check_type, needs, one_of
 from pycudnnrnn._files import check_target, write_atomically
 from pycudnnrnn.canonical import from_canonical, to_canonical
@@ -34,7 +34,6 @@ with needs("matplotlib", "plot", "drawing"):
 __all__ = ["PSEUDO_LAYERS_MAX", "SUFFIXES", "draw_gates", "draw_gradient_norms", "draw_layout", "gate_activations"]
 __dir__ = __all__.copy
 
-Array = npt.NDArray[Any]
 Place = str | PathLike[str]
 
 PSEUDO_LAYERS_MAX: Final = 64

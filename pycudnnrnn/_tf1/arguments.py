@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import one_of, shorten
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import AUTO_SELECT, Direction, DType, InputMode, RNNSpec, parse_dtype
@@ -66,7 +66,6 @@ def h_and_c(states: Any, spec: RNNSpec) -> tuple[Any, Any]:
     return states[0], states[1] if count == 2 else None
 
 
-Array = npt.NDArray[Any]
 Initializer = Callable[[tuple[int, ...], np.dtype[Any]], Any]
 InitializerName = Literal[
     "glorot_uniform", "glorot_normal", "orthogonal", "random_normal", "random_uniform", "zeros", "ones"
@@ -75,12 +74,8 @@ InitializerLike = InitializerName | Initializer
 
 
 def _glorot_uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    bound = (6 / sum(_fans(shape))) ** 0.5
+    bound = (6 / _fans(shape)) ** 0.5
     return rng.uniform(-bound, bound, shape)
-
-
-def _glorot_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.normal(0, (2 / sum(_fans(shape))) ** 0.5, shape)
 
 
 def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -94,7 +89,7 @@ def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 _NAMED: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
     "glorot_uniform": _glorot_uniform,
-    "glorot_normal": _glorot_normal,
+    "glorot_normal": lambda rng, shape: rng.normal(0, (2 / _fans(shape)) ** 0.5, shape),
     "orthogonal": _orthogonal,
     "random_normal": lambda rng, shape: rng.normal(0, 0.05, shape),
     "random_uniform": lambda rng, shape: rng.uniform(-0.05, 0.05, shape),
@@ -134,8 +129,6 @@ def initial_value(
     return array.astype(dtype)
 
 
-def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return fan-in and fan-out, or two numbers with the same sum. A vector counts as in TF."""
-    if not shape:
-        return 1, 1
-    return (shape[0], shape[0]) if len(shape) == 1 else (shape[-2], shape[-1])
+def _fans(shape: tuple[int, ...]) -> int:
+    """Return the sum of fan-in and fan-out. A vector counts as in TF."""
+    return sum(shape[-2:]) if len(shape) > 1 else 2 * sum(shape or (1,))

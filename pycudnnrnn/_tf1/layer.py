@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _assignment, _locks
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_text, hinted, shorten
 from pycudnnrnn._tf1.arguments import check_initializer, initial_value
 from pycudnnrnn._tf1.records import Losses, Node, Nodes, flatten
@@ -24,8 +24,6 @@ from pycudnnrnn._tf1.tensors import snake_case
 from pycudnnrnn._tf1.variable import Variable
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
 from pycudnnrnn.spec import DType, RNNMode, parse_dtype
-
-Array = npt.NDArray[Any]
 
 
 class TF1Layer:

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _assignment
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_bool, check_text
-
-Array = npt.NDArray[Any]
 
 OPAQUE_KERNEL: Final = "opaque_kernel"
 """TF's name of the params buffer, within a layer's scope."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import some, warn
 from pycudnnrnn._tf1.tensors import StoredRNN, cell_scope, find_models, is_below, look_up, names_of, tf_tensors
 from pycudnnrnn.checkpoint.bundle import Bundle, opened
@@ -22,7 +21,6 @@ from pycudnnrnn.checkpoint.safetensors_file import Refusal, check_finite
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 
-Array = npt.NDArray[Any]
 Write = Callable[[], None]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _assignment
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_bool, check_text, shorten, some
 from pycudnnrnn._tf1.tensors import find_models, tf_tensors
 from pycudnnrnn._tf1.variable import OPAQUE_KERNEL, Variable
@@ -23,8 +23,6 @@ from pycudnnrnn.layers import RNNLayer
 from pycudnnrnn.ops import CudnnRNN
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, Saveable
 from pycudnnrnn.spec import RNNSpec
-
-Array = npt.NDArray[Any]
 
 STRUCTURE: Final = (
     "mode", "num_layers", "num_units", "input_size", "input_mode", "direction", "num_proj", "bias_mode",

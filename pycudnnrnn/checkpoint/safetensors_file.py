@@ -21,6 +21,7 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import shorten
 from pycudnnrnn._files import Source
 from pycudnnrnn.errors import ArgumentError, CheckpointError
@@ -71,7 +72,6 @@ def parsing(what: str) -> Iterator[None]:
         raise Refusal("format", f"{what} is damaged: {error}") from error
 
 
-Array = npt.NDArray[Any]
 _Result = TypeVar("_Result")
 
 FORMAT: Final = "pycudnnrnn-1"

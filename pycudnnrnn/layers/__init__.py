@@ -406,12 +406,7 @@ class CudnnRNNRelu(RNNLayer):
     _mode = RNNMode.RNN_RELU
 
 
-KINDS: Final[dict[RNNMode, type[RNNLayer]]] = {
-    RNNMode.LSTM: CudnnLSTM,
-    RNNMode.GRU: CudnnGRU,
-    RNNMode.RNN_TANH: CudnnRNNTanh,
-    RNNMode.RNN_RELU: CudnnRNNRelu,
-}
+KINDS: Final = {kind._mode: kind for kind in RNNLayer.__subclasses__()}  # noqa: SLF001  of these four
 """The layer of each cell."""
 
 

@@ -15,10 +15,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._arrays import ArrayT
+from pycudnnrnn._arrays import Array, ArrayT
 from pycudnnrnn._assignment import uninterrupted
 from pycudnnrnn._checks import check_bool, check_int, shorten, with_hints
 from pycudnnrnn._tf1.arguments import (
@@ -54,8 +53,6 @@ from pycudnnrnn.spec import (
 
 if TYPE_CHECKING:
     from pycudnnrnn.convert import Canonical
-
-Array = npt.NDArray[Any]
 
 
 def check_canonical(canonical: Any) -> Canonical:
@@ -356,17 +353,13 @@ class RNNLayer(TF1Layer):
         return op, op.move_params(self._starting_params(op), device)
 
     def _starting_params(self, op: ops.CudnnRNN) -> Array:
-        weights: list[Array] = []
-        biases: list[Array] = []
+        lists: dict[str, list[Array]] = {"weight": [], "bias": []}
         for p, lin_layer_id, _, kind, shape in canonical_shapes(op.spec):
-            seed = [op.spec.seed, p, lin_layer_id]
-            if kind == "weight":
-                value = initial_value("kernel_initializer", self._kernel_initializer, shape, op.dtype.numpy, seed)
-                weights.append(value)
-            else:
-                value = initial_value("bias_initializer", self._bias_initializer, shape, op.dtype.numpy, [*seed, 1])
-                biases.append(value)
-        params: Array = op.canonical_to_params(weights, biases)
+            name, initializer, seed = "kernel_initializer", self._kernel_initializer, [op.spec.seed, p, lin_layer_id]
+            if kind == "bias":
+                name, initializer, seed = "bias_initializer", self._bias_initializer, [*seed, 1]
+            lists[kind].append(initial_value(name, initializer, shape, op.dtype.numpy, seed))
+        params: Array = op.canonical_to_params(*lists.values())
         return params
 
     def _attach(self, op: ops.CudnnRNN, params: Any, device: str) -> None:

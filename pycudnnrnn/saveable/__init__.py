@@ -12,9 +12,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-import numpy.typing as npt
-
 from pycudnnrnn import _assignment
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_text, with_hints
 from pycudnnrnn._tf1.tensors import from_tf, look_up, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import host_of, value_of
@@ -34,8 +33,6 @@ from pycudnnrnn.saveable._format_converters import (
     params_assignment,
 )
 from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, RNNMode, RNNSpec, parse_dtype
-
-Array = npt.NDArray[Any]
 
 __all__ = [
     "CudnnGRUSaveable",
@@ -485,12 +482,7 @@ class CudnnRNNReluSaveable(CudnnOpaqueParamsSaveable):
     _mode = RNNMode.RNN_RELU
 
 
-_SAVEABLES: dict[RNNMode, type[CudnnOpaqueParamsSaveable]] = {
-    RNNMode.LSTM: CudnnLSTMSaveable,
-    RNNMode.GRU: CudnnGRUSaveable,
-    RNNMode.RNN_TANH: CudnnRNNTanhSaveable,
-    RNNMode.RNN_RELU: CudnnRNNReluSaveable,
-}
+_SAVEABLES = {kind._mode: kind for kind in CudnnOpaqueParamsSaveable.__subclasses__()}  # noqa: SLF001  these four
 
 
 class RNNParamsSaveable(Saveable):

@@ -9,17 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _assignment, ops
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_word, with_hints
 from pycudnnrnn._tf1.tensors import TensorKind, from_tf, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import host_of, value_of
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.spec import BiasModeLike, DirectionLike, InputModeLike, ModeLike, RNNMode, RNNSpec, parse_dtype
-
-Array = npt.NDArray[Any]
 
 
 class CudnnParamsFormatConverter:
@@ -296,12 +294,7 @@ class CudnnParamsFormatConverterRelu(CudnnParamsFormatConverter):
 CudnnParamsFormatConverterBasic = CudnnParamsFormatConverterTanh
 """TF's name for what its tanh and relu converters share."""
 
-_CONVERTERS: dict[RNNMode, type[CudnnParamsFormatConverter]] = {
-    RNNMode.LSTM: CudnnParamsFormatConverterLSTM,
-    RNNMode.GRU: CudnnParamsFormatConverterGRU,
-    RNNMode.RNN_TANH: CudnnParamsFormatConverterTanh,
-    RNNMode.RNN_RELU: CudnnParamsFormatConverterRelu,
-}
+_CONVERTERS = {kind._mode: kind for kind in CudnnParamsFormatConverter.__subclasses__()}  # noqa: SLF001  these four
 
 
 def op_of(spec: RNNSpec, dtype: Any) -> ops.CudnnRNN:

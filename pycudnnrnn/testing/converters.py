@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import needs
 from pycudnnrnn.canonical import to_canonical
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing import reference, strategies
-from pycudnnrnn.testing.problems import Array, Problem
+from pycudnnrnn.testing.problems import Problem
 
 with needs("hypothesis", "testing", "pycudnnrnn.testing.ConverterTests"):
     from hypothesis import given

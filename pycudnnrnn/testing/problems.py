@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from pycudnnrnn import _arrays, ops
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_int, check_type
 from pycudnnrnn.engines import engine_for
 from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import INT32_MAX, SEED_MAX, RNNSpec
-
-Array = npt.NDArray[Any]
 
 DATA: Final = ("x", "hx", "cx", "dy", "dhy", "dcy")
 """The arrays of a problem, except params."""

@@ -12,17 +12,15 @@ Source: the equations in cuDNN's documentation of cudnnRNNMode_t; PyTorch, Keras
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from pycudnnrnn._arrays import Array
 from pycudnnrnn.spec import InputMode, RNNMode, RNNSpec
 
 __all__ = ["Step", "clip", "forward", "gradients", "relu", "sigmoid"]
 __dir__ = __all__.copy
 
-Array = npt.NDArray[Any]
 
 COMPLEX_STEP = 1e-30
 """The step of `gradients`. No subtraction follows, so it can be small enough to make higher orders vanish."""

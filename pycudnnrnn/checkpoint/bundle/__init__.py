@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from filelock import FileLock
 
+from pycudnnrnn._arrays import Array
 from pycudnnrnn._checks import check_text, shorten, some, warn
 from pycudnnrnn._files import PREFIX, Source, check_target, naming, write_together
 from pycudnnrnn.checkpoint.bundle import table
@@ -26,8 +26,6 @@ from pycudnnrnn.checkpoint.bundle.table import Entry, Extents
 from pycudnnrnn.checkpoint.folder import INDEX, LIST, latest_in, prefix_of, shard_paths, with_suffix
 from pycudnnrnn.checkpoint.safetensors_file import Refusal, TensorSpec, is_utf8, parsing, refused
 from pycudnnrnn.errors import ArgumentError
-
-Array = npt.NDArray[Any]
 
 INDEX_MAX: Final = 1 << 22
 """Most bytes of an index: a tensor takes 50 to 100, most of them its name, so about 50,000 tensors."""
