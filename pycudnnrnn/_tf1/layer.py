@@ -497,12 +497,6 @@ class TF1Layer:
         arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items() if v is not None)
         return f"{type(self).__name__}({arguments})"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
-        twin.__setstate__(self.__getstate__())  # type: ignore[attr-defined]  # each layer and cell has one
-        return twin
-
     def _set_configuration(self, state: Mapping[str, Any]) -> None:
         self.__init__(**state["config"])  # type: ignore[misc]
         self._scope = state["scope"]

@@ -176,12 +176,13 @@ def from_tf(
     return weights, biases
 
 
+@np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
 def _without_invalid_pairs(tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Leave out pairs of biases whose sum is not the bias that is stored with them."""
     valid = dict(tensors)
     for bias in ("bias", "gates/bias"):
         first, second = (valid.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
-        if first is not None and second is not None and _is_sum(tensors[bias], first, second):
+        if first is not None and second is not None and np.array_equal(first + second, tensors[bias], equal_nan=True):
             valid |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
     return valid
 
@@ -194,11 +195,6 @@ def _unstacked(spec: RNNSpec, tensors: dict[str, Array], *, halve: bool) -> Pseu
     parts = [half, half] if halve else [tensors[bias], np.zeros_like(tensors[bias])]
     pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(parts)}
     return unstack(tuple(t for t in form if t.name != bias), pair | tensors, spec.num_gates)
-
-
-@np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
-def _is_sum(bias: Array, first: Array, second: Array) -> bool:
-    return first.shape == second.shape and np.array_equal(first + second, bias, equal_nan=True)
 
 
 def snake_case(name: str) -> str:

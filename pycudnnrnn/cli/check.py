@@ -126,10 +126,9 @@ def run(before: Callable[[str], None]) -> Iterator[Outcome]:
         except NotFoundError as error:
             why = f"{error.reason}; `pycudnnrnn info` lists the places that were searched"
             yield Outcome(group, name, "not run", why)
-        except Failed as error:
-            yield Outcome(group, name, "failed", str(error))
         except Exception as error:  # noqa: BLE001  any error is a line of the report
-            yield Outcome(group, name, "failed", f"{type(error).__name__}: {error}")
+            kind = "" if isinstance(error, Failed) else f"{type(error).__name__}: "
+            yield Outcome(group, name, "failed", f"{kind}{error}")
 
 
 def _cuda() -> Engine:
@@ -167,11 +166,6 @@ def descriptors_round_trip() -> str:
             lengths = data.read()["seqLengthArray"]
         _demand(lengths == LENGTHS, f"lengths {LENGTHS} came back as {lengths}")
     return f"{len(SPECS)} RNNs and their data"
-
-
-def cuda_runs() -> str:
-    engine = _cuda()
-    return f"{engine.name} engine on {engine.device}"
 
 
 def layouts_are_as_predicted() -> str:
@@ -243,7 +237,7 @@ GROUPS: Final[dict[str, dict[str, Callable[[], str]]]] = {
         "NVIDIA's checksums": lambda: nvidia_checksums("cpu"),
     },
     "cuDNN engine": {
-        "runs": cuda_runs,
+        "runs": lambda: f"cudnn engine on {_cuda().device}",
         "layouts are as predicted": layouts_are_as_predicted,
         "equals the NumPy engine": cuda_equals_numpy,
         "TensorFlow's values": lambda: tf_values(_cuda().device),

@@ -60,7 +60,11 @@ class Calls:
         """`keeps`: whether a reserve is kept; `drops`: whether dropout acts."""
         self.spec, self.schedule, self.keeps = spec, schedule, keeps
         self.cell, self.packing = cell_of(spec, schedule.num_rows), Packing(spec, schedule)
-        self.directions = directions_of(spec, schedule)
+        columns: list[slice | None] = [None]
+        if spec.num_dirs == 2:
+            columns = [slice(spec.state_size), slice(spec.state_size, None)]
+        walks = schedule.steps, schedule.steps[::-1]
+        self.directions = [(part, list(blocks_of(spec, walk))) for part, walk in zip(columns, walks, strict=False)]
         self.order: Array | None = None
         if layout != arithmetic_layout(spec):
             places = np.arange(layout.size)
@@ -121,14 +125,6 @@ def reserve_parts(spec: RNNSpec, rows: int, *, drops: bool) -> Iterator[Part]:
         yield Part("input", layer, "", (rows, spec.output_size), dtype)
         if drops:
             yield Part("mask", layer, "", (rows, spec.output_size), np.dtype(np.bool_))
-
-
-def directions_of(spec: RNNSpec, schedule: Schedule) -> list[tuple[slice | None, Blocks]]:
-    """Return the columns of each direction in the output (None: all) and its blocks, in the order of the walk."""
-    if spec.num_dirs == 1:
-        return [(None, list(blocks_of(spec, schedule.steps)))]
-    columns, steps = (slice(spec.state_size), slice(spec.state_size, None)), (schedule.steps, schedule.steps[::-1])
-    return [(part, list(blocks_of(spec, walk))) for part, walk in zip(columns, steps, strict=True)]
 
 
 def blocks_of(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, Steps]]:
