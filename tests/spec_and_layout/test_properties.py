@@ -25,7 +25,7 @@ LAID_OUT = specs().flatmap(lambda spec: st.tuples(st.just(spec), layouts(spec)))
 @examples(2000)
 @given(specs())
 def test_regions_cover_the_buffer_once_in_canonical_order(spec):
-    """Which regions these are, test_power.py says by a reader of its own, and a real libcudnn in tests/layout_query."""
+    """Which regions these are, a real libcudnn says in tests/layout_query."""
     layout = arithmetic_layout(spec)
     assert list(layout.regions) == [*layout.weights, *layout.biases]
     for regions in (layout.weights, layout.biases):

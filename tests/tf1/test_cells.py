@@ -144,16 +144,6 @@ def test_a_gate_that_is_nearly_closed_lets_its_share_through(bias, dtype, tolera
         assert np.allclose(np.asarray(state.c), expected, rtol=tolerance, atol=0)
 
 
-def test_a_gate_at_zero_has_a_slope_of_a_quarter():
-    """An absolute value has none there that an autograd could know."""
-    cell = CudnnCompatibleLSTMCell(1, dtype="float64", kernel_initializer="zeros")
-    cell.build((None, 1))
-    variable, zero = cell.variables_by_name()["bias"], torch.zeros((1, 1), dtype=torch.float64)
-    variable.value = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    cell(zero, (zero + 1, zero))[1].c.sum().backward()
-    assert variable.value.grad.tolist() == [0, 0.5, 0.25, 0]
-
-
 def test_a_cell_takes_the_dtype_and_width_of_its_first_input_and_names_what_does_not_fit():
     x, h, tanh = np.ones((2, 5), "f2"), np.ones((2, 3), "f2"), CudnnCompatibleRNNTanhCell(3)
     tanh(x, h)

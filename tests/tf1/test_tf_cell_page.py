@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
-from pycudnnrnn.testing import reference
 from tests.helpers.tf_pages import B, I, U, normal
 
 
@@ -21,25 +20,6 @@ def test_the_cell_takes_its_arguments_and_says_what_it_is():
         CudnnCompatibleGRUCell(U, reuse="yes")
     with pytest.raises(ValueError, match=r"Expected inputs.shape\[-1\] to be known"):
         CudnnCompatibleGRUCell(U).build((B, None))
-
-
-@pytest.mark.parametrize("member", ["__call__", "call", "apply"])
-def test_the_cell_computes_the_documented_equations(member):
-    cell, x, h = CudnnCompatibleGRUCell(U, dtype="float64"), normal(B, I), normal(B, U)
-    cell.build((None, I))
-    for variable in cell.variables:
-        variable.assign(normal(*variable.shape))
-    v = cell.variables_by_name()
-    gates = reference.sigmoid(np.concatenate([x, h], axis=1) @ v["gates/kernel"] + v["gates/bias"])
-    r, u = gates[:, :U], gates[:, U:]
-    b_input, b_hidden = (v[f"candidate/{which}_projection/bias"] for which in ("input", "hidden"))
-    recurrent = h @ v["candidate/hidden_projection/kernel"] + b_hidden
-    candidate = np.tanh(x @ v["candidate/input_projection/kernel"] + r * recurrent + b_input)
-    output, state = getattr(cell, member)(x, h)
-    assert np.allclose(output, (1 - u) * candidate + u * h, atol=1e-14)
-    assert np.array_equal(output, state)
-    with pytest.raises(ValueError, match="state"):
-        getattr(cell, member)(x, normal(B, U + 1))
 
 
 def test_zero_state_takes_an_integer_a_float_or_a_unit_array():

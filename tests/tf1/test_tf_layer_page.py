@@ -106,18 +106,6 @@ def test_the_output_has_a_shape_and_no_mask():
         layer().compute_mask(normal(T, B, I), np.ones((B, T)))
 
 
-def test_a_config_makes_an_equal_layer_without_weights():
-    encoder = built(num_proj=1, bias_mode="single_input")
-    config = encoder.get_config()
-    twin = package.CudnnLSTM.from_config(config)
-    assert not twin.built
-    assert twin.get_config() == config
-    assert (config["num_units"], config["direction"], config["num_proj"]) == (U, "bidirectional", 1)
-    twin.build((None, None, I))
-    assert twin.spec == encoder.spec
-    assert np.array_equal(twin.params, encoder.params)
-
-
 def test_weights_come_out_and_go_in_as_numpy_arrays_all_or_none():
     encoder, twin = built(), built()
     (value,) = encoder.get_weights()
