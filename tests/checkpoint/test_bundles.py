@@ -7,10 +7,9 @@ import threading
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
-from pycudnnrnn.checkpoint import bundle, safetensors_file
+from pycudnnrnn.checkpoint import bundle
 from pycudnnrnn.checkpoint.bundle import table
 from pycudnnrnn.checkpoint.bundle.table import Entry, field, slice_key
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
@@ -339,17 +338,6 @@ def test_what_tensorflow_has_no_cell_for_and_what_no_bundle_can_hold_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_complex_numbers_are_summarised_by_their_absolute_values_and_all_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(safetensors_file, "PIECE", 2)
-    numbers = np.array([3 + 4j, complex(np.nan, 1), -6j, complex(0, np.inf)], "c16")
-    arrays = {"z": numbers, "narrow": numbers[::2].astype("c8"), "large": np.full(2, 6e4, "f2")}
-    Saver(arrays).save(tmp_path / "m", format="tensorflow")
-    contents = checkpoint.inspect(tmp_path / "m").summaries
-    assert contents["z"] == checkpoint.Summary(4, 5.0, 6.0, 5.5, 1, 1)
-    assert contents["narrow"] == checkpoint.Summary(2, 5.0, 6.0, 5.5, 0, 0)
-    assert contents["large"].mean == 6e4
-
-
 def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_path, monkeypatch):
     """The second comes after the first renaming of the first, and has to wait."""
     real, second, renamed = os.replace, [], []
@@ -374,15 +362,6 @@ def test_of_two_that_save_under_one_name_at_once_one_comes_after_the_other(tmp_p
     assert restored.tolist() == [2, 2, 2]
     first = ["m.data-00000-of-00002", "m.data-00001-of-00002", "m.index", "checkpoint"]
     assert renamed == [*first, "m.data-00000-of-00001", *first[2:]], "what names others comes after them"
-
-
-def test_an_interrupt_at_the_moment_the_lock_is_taken_gives_it_back(tmp_path, monkeypatch):
-    real = FileLock.acquire
-    monkeypatch.setattr(FileLock, "acquire", lambda lock: real(lock) and 1 / 0)
-    with pytest.raises(ZeroDivisionError) as error:  # and with it the frames, as at a prompt
-        Saver({"a": np.zeros(3)}).save(tmp_path / "m", format="tensorflow")
-    real(FileLock(tmp_path / ".pycudnnrnn-checkpoint.lock"), timeout=0)
-    del error
 
 
 def test_a_save_leaves_no_shard_of_what_was_there(tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, ops
-from pycudnnrnn.checkpoint import items
 from pycudnnrnn.errors import ArgumentError, CheckpointError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from tests.helpers.layers import built
@@ -117,36 +116,6 @@ def test_no_reader_chooses_between_two_checkpoints_of_one_name(folder, run):
     status, _, error = run("convert", str(folder / "m"), "x.h5", "--to", "keras")
     assert (status, bool(re.search(text, error))) == (1, True)
     assert checkpoint.read_tensorflow(folder / "m.index") == {"a": 2}
-
-
-@pytest.mark.parametrize("name", ["run", "run.meta", "run.index", "."])
-def test_a_folder_is_read_as_a_folder_whatever_its_name_and_whatever_is_beside_it(folder, monkeypatch, name):
-    place = (folder / "run.d" if name == "." else folder / name).resolve()
-    place.mkdir()
-    a = np.array(1.0)
-    saver = Saver({"a": a})
-    saver.save(place / "m")
-    for index in (place / ".index", folder / f"{place.name}.index"):
-        index.touch()
-    monkeypatch.chdir(place if name == "." else folder)
-    a[...] = 0
-    saver.restore(name)
-    assert a == 1
-    assert checkpoint.inspect(name).verified
-    assert checkpoint.latest_checkpoint(name).name == "m"
-
-
-@pytest.mark.parametrize("length", [249, 250, 255])
-def test_a_checkpoint_of_the_longest_name_that_a_file_can_have_is_read_by_all_readers(folder, length):
-    a = np.array(1.0)
-    saver = Saver({"a": a})
-    path = saver.save(folder / ("m" * length))
-    for place in (path, folder):
-        a[...] = 0
-        saver.restore(place)
-        assert a == 1
-        assert checkpoint.inspect(place).verified
-    assert checkpoint.latest_checkpoint(folder) == path
 
 
 def test_a_folder_finds_its_latest_whatever_its_name(folder):
@@ -332,15 +301,6 @@ def test_things_go_by_their_names_or_keys_and_tf_12s_saveable_too(tmp_path, form
     assert all(map(np.array_equal, before, arrays))
     items = "'cudnn_lstm': CudnnLSTM, 'm': CudnnGRUSaveable, 'b/scale': Variable, '{}': RNNParamsSaveable"
     assert repr(saver) == f"Saver({{{items.format(old.name)}}}, max_to_keep=5)"
-
-
-def test_each_model_of_a_file_is_known_by_its_key_whatever_its_scope_is(tmp_path):
-    """The first has a scope below its key, where another key has a model of the same shapes."""
-    layers = {"a": saveable_of(built(seed=1), "x"), "a/b": built(seed=2), "c/": built(seed=3), "n": np.zeros(1)}
-    _, _, models = items.read(Saver(layers).save(tmp_path / "m"))
-    assert {key: model and model.scope for key, model in models.items()} == {
-        "a": "a/x/", "a/b": "a/b/", "c/": "c/", "n": None,
-    }  # fmt: skip
 
 
 def test_tensorflows_session_is_answered_with_how_the_call_is_here(tmp_path):

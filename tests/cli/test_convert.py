@@ -255,25 +255,6 @@ def test_a_refused_pt_file_runs_nothing_and_is_never_advised_to_be_run(run, tmp_
     assert not (tmp_path / "evil-was-here").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("m.h5", "cannot be read as a file of Keras"), ("m.keras", "cannot be read as a file of Keras"),
-        ("m.onnx", "is not a readable ONNX model"), ("m.safetensors", "format: not a safetensors file"),
-        ("outside.onnx", "keeps its data in another file"),
-    ],
-)  # fmt: skip
-def test_a_file_that_is_not_of_its_format_ends_in_one_line(run, name, text, tmp_path):
-    (tmp_path / name).write_text("no header at all")
-    if name == "outside.onnx":
-        c = random_canonical(RNNSpec("lstm", 1, 4, 3), 1)
-        options = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
-        onnx.save(convert.onnx.to_model(c), tmp_path / name, **options)
-    code, _, err = run(name, "out.pt", *(["--from", "pytorch"] if name.endswith("safetensors") else []))
-    assert (code, text in err, len(err.splitlines())) == (1, True, 1)
-    assert not (tmp_path / "out.pt").exists()
-
-
 def test_values_of_settings_are_read_by_kind(run, tmp_path):
     c = random_canonical(RNNSpec("lstm", 2, 4, 3), 0)
     save_file(convert.keras.from_canonical(c, layers=["1", "none"]), tmp_path / "m.safetensors")

@@ -141,12 +141,3 @@ def test_a_right_converter_passes_and_says_that_its_numbers_were_not_compared(qu
                 getattr(suite, name)()
         else:
             getattr(suite, name)()
-
-
-def test_unittest_runs_it_too(quick):
-    class WithUnittest(Plain, unittest.TestCase):
-        pass
-
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(WithUnittest).run(result)
-    assert (result.testsRun, len(result.skipped), result.failures, result.errors) == (4, 1, [], [])

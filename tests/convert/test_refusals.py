@@ -231,16 +231,6 @@ def test_cells_whose_names_contradict_one_another_or_the_caller_are_refused():
         convert.flax.to_canonical(written("flax", "lstm") | {"cell/if_/kernel": np.ones((3, 4), "f4")})
 
 
-def test_layers_whose_names_end_alike_are_called_by_their_paths():
-    cell = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16)), "bias": np.ones(16)}
-    arrays = {f"{path}/lstm/lstm_cell/{name}": array for path in ("left", "right") for name, array in cell.items()}
-    with pytest.raises(ConvertError, match="the names here are 'left/lstm', 'right/lstm'"):
-        convert.keras.to_canonical(arrays, layers=["rnn"])
-    with pytest.raises(ConvertError, match="layers: a cell is listed twice: "):
-        convert.keras.to_canonical(arrays, layers=["left", "left/lstm"])
-    assert convert.keras.to_canonical(arrays, layers=["right/lstm"]).spec.num_layers == 1
-
-
 # --- prefixes: one rule for all converters
 
 WHOLE = {"pytorch": "net.rnn.", "gluon": "net0_rnn0_", "chainer": "net/rnn/", "tensorflow": "net/rnn/"}

@@ -155,16 +155,6 @@ def test_a_new_file_has_the_mode_of_the_old_and_before_that_nobody_else_reads_it
     assert modes == [0o600] * 2
 
 
-def test_another_hard_link_keeps_the_old_contents_and_a_folder_that_is_a_link_is_gone_through(path, tmp_path):
-    write(path, 1)
-    before = path.read_bytes()
-    os.link(path, tmp_path / "other")
-    (tmp_path / "linked").symlink_to(tmp_path)
-    write(tmp_path / "linked" / path.name, 2)
-    assert (tmp_path / "other").read_bytes() == before != path.read_bytes()
-    assert (tmp_path / "linked").is_symlink()
-
-
 # --- what is left behind ----------------------------------------------------------------------------------------------
 
 

@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import Saver, checkpoint
-from pycudnnrnn._files import write_atomically
 from pycudnnrnn.errors import CheckpointError, PycudnnrnnError
-from tests.helpers.faults import cut_short, each, killed_at, refused, reported_late
+from tests.helpers.faults import each, killed_at, refused, reported_late
 from tests.helpers.layers import built
 from tests.helpers.writers import names
 
@@ -43,35 +42,6 @@ def check_typed(error, path):
     """Refuse an error that is none of those promised, or that does not say which file it is about."""
     assert isinstance(error, (OSError, PycudnnrnnError)), repr(error)
     assert str(path.parent) in str(error), repr(error)
-
-
-@pytest.mark.parametrize("kind", [*FAILURES, "one byte at a time"])
-def test_a_write_in_which_any_call_fails_leaves_a_whole_file_and_the_next_works(kind, path):
-    """All files have one writer: tests/files/test_atomic.py."""
-    images = [b"old" * 99, b"new" * 99]
-    fail, failed = (FAILURES | {"one byte at a time": cut_short})[kind], set()
-    for old in (images[0], None):
-
-        def start(old=old):
-            path.unlink(missing_ok=True)
-            if old is not None:
-                path.write_bytes(old)
-
-        def work():
-            write_atomically(path, images[1])
-
-        start()
-        for call, error in each(work, fail):
-            failed.add(call)
-            assert (path.read_bytes() if path.exists() else None) in ({old, images[1]} if error else {images[1]}), call
-            if error is not None:
-                check_typed(error, path)
-                assert kind in FAILURES
-            assert set(names(path.parent)) <= {path.name}, call
-            work()
-            assert names(path.parent) == [path.name], call
-            start()
-    assert {"open", "write", "fsync", "close", "replace", "unlink", "stat"} <= failed
 
 
 # --- a saver ----------------------------------------------------------------------------------------------------------

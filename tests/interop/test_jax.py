@@ -75,24 +75,6 @@ def test_threads_may_run_traces_of_it_at_once():
     assert found == [expected * 5] * 4
 
 
-def test_large_arrays_do_not_lock_the_callback():
-    op = ops.CudnnGRU(1, 128, 96)
-    params, x = jnp.asarray(op.init_params()), jnp.ones((60, 64, 96), "f4")
-    gradient = jax.jit(jax.grad(lambda p: rnn(p, x * 2, spec=op)[0].sum()))
-    for _ in range(3):
-        gradient(params).block_until_ready()
-
-
-def test_results_have_a_dtype_of_their_own_whatever_the_type_of_the_arguments_is_like():
-    weak = jax.lax.full_like(jnp.full(X.shape, 1.0), 0.5)
-    assert weak.weak_type
-    for result in (
-        *jax.jit(lambda x: rnn(P, x, spec=SPEC))(weak),
-        jax.grad(lambda x: rnn(P, x, spec=SPEC)[0].sum())(weak),
-    ):
-        assert (result.dtype, result.weak_type) == (np.float64, False)
-
-
 def test_without_jit_everything_is_as_with_it():
     problem = problem_of(dtype="float32", dropout=0.5)
     gradient = jax.value_and_grad(loss_of(problem, dropout_position=3), argnums=(0, 1, 2, 3))
@@ -142,11 +124,6 @@ def test_a_bad_call_is_refused_when_it_is_traced(case):
         rnn(*arguments, **keywords)
     with pytest.raises(ArgumentError, match=re.escape(text)):
         jax.eval_shape(lambda *a: rnn(*a, **keywords), *arguments)
-
-
-def test_a_word_of_another_framework_is_answered_with_what_it_is_here():
-    with pytest.raises(TypeError, match=r"rnn\(\) got .*'batch_first'; batch_first: it is time_major=False here"):
-        rnn(P, X, spec=SPEC, batch_first=True)
 
 
 def test_a_negative_position_that_is_traced_is_named_when_it_is_met():

@@ -118,14 +118,6 @@ def test_a_scripted_model_is_torchs_and_the_model_can_be_turned_back(models):
     assert torch.allclose(mine(x), theirs(x), atol=1e-6)
 
 
-def test_a_scripted_subclass_keeps_its_own_forward():
-    class Shifted(ours.GRU):
-        def forward(self, x):
-            return x + 1
-
-    assert torch.equal(torch.jit.script(torch.nn.Sequential(Shifted(3, 5)))(torch.ones(2)), torch.full((2,), 2.0))
-
-
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 def test_an_onnx_file_is_torchs_and_runs_in_onnxruntime(models, exporter, tmp_path):
     need(*["onnxruntime"], *["onnxscript"] * (exporter == "dynamo"))
