@@ -158,7 +158,7 @@ def is_file_name(name: str) -> bool:
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-_TRAINING: Final = "each call takes its own: is_training of an op, training of a layer"
+_TRAINING: Final = "it is is_training of an op and training of a layer, in each call"
 _NO_BIAS: Final = "it is bias_mode='none' here, for no biases"
 _CELL: Final = "the class decides it: CudnnRNNTanh and CudnnRNNRelu are two classes here"
 _INITIAL: Final = (

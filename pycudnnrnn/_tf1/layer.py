@@ -267,7 +267,17 @@ class TF1Layer:
             self._regularizers[name] = regularizer
         return variable
 
-    add_variable = add_weight
+    def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
+        """Create a variable, as `add_weight` does.
+
+        Args:
+            *args: the arguments of `add_weight`.
+            **kwargs: the same, by name.
+
+        Returns:
+            The variable.
+        """
+        return self.add_weight(*args, **kwargs)
 
     def variables_by_name(self) -> dict[str, Variable]:
         """Return all variables by their names within the layer, in the order of their creation."""
@@ -288,7 +298,20 @@ class TF1Layer:
         """All variables, the trainable ones first."""
         return self.trainable_weights + self.non_trainable_weights
 
-    variables, trainable_variables, non_trainable_variables = weights, trainable_weights, non_trainable_weights
+    @property
+    def variables(self) -> list[Variable]:
+        """The same as `weights`."""
+        return self.weights
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        """The same as `trainable_weights`."""
+        return self.trainable_weights
+
+    @property
+    def non_trainable_variables(self) -> list[Variable]:
+        """The same as `non_trainable_weights`."""
+        return self.non_trainable_weights
 
     def count_params(self) -> int:
         """Return the number of elements of all variables.

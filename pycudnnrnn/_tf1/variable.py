@@ -99,7 +99,8 @@ class Variable:
         return np.array(_arrays.to_host(self.name, self.value))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(_arrays.to_host(self.name, self.value), dtype, copy=copy)
+        host = _arrays.to_host(self.name, self.value)
+        return np.asarray(host, dtype) if copy is None else np.array(host, dtype, copy=copy)  # 1.26 knows no copy=None
 
     def __getitem__(self, key: Any) -> Any:
         return self.value[key]

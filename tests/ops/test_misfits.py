@@ -54,7 +54,7 @@ def test_a_layers_backward_names_the_layers_arguments():
         CudnnGRU(1, 4)(X, (wrong,))
 
 
-ABOUT_EACH_CALL, THIS_MANY = "each call takes its own", "it is num_units here"
+THIS_MANY = "it is num_units here"
 HINTS = {
     # what is called; its keywords; the name that is refused; what is said of it
     "an op in torch's words": (lambda k: ops.CudnnLSTM(1, input_size=4, **k), {"hidden_size": 8}, THIS_MANY),

@@ -127,6 +127,8 @@ def test_variables_are_taken_by_numpy_and_written_by_index():
     variable[:3] = 7
     assert layer.params[:3].tolist() == [7, 7, 7] == variable[:3].tolist()
     assert np.asarray(variable, "float32").dtype == "float32"
+    with pytest.raises(ValueError, match="copy"):
+        variable.__array__("float32", copy=False)
     assert len(variable) == layer.params.size
     with pytest.raises(ArgumentError, match="opaque_kernel shape"):
         variable.assign([1])

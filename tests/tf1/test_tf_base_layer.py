@@ -132,6 +132,18 @@ def test_variables_are_listed_trainable_first_and_counted_once_built(kind, calle
         kind.fresh().count_params()
 
 
+def test_a_subclass_that_changes_a_member_changes_its_other_name():
+    class Frozen(package.CudnnGRU):
+        trainable_weights, non_trainable_weights = [], ["all"]
+
+        def add_weight(self, name):
+            return name
+
+    layer = Frozen(1, 2)
+    assert (layer.add_variable("v"), layer.variables) == ("v", ["all"])
+    assert (layer.trainable_variables, layer.non_trainable_variables) == ([], ["all"])
+
+
 def recorded(member, arguments, outputs):
     """What a member gives for one call."""
     arrays = list(arguments[:1]) if member.startswith("input") else outputs
