@@ -61,14 +61,6 @@ def test_a_model_of_ours_that_was_changed_is_not_read_without_names():
     assert convert.onnx.from_model(model, nodes=["layer_0", "layer_1"]).spec.num_layers == 2
 
 
-def test_the_names_of_ours_in_the_model_of_another_are_no_proof():
-    _, model = stack([op("Transpose", "Y", "t", perm=[0, 2, 1, 3]), op("Reshape", "t, 0 0 -1", "X")])
-    for k, node in enumerate(node for node in model.graph.node if node.op_type == "LSTM"):
-        node.name = f"layer_{k}"
-    with pytest.raises(ConvertError, match=r"nodes=\['layer_0', 'layer_1'\], or -s nodes=layer_0,layer_1 "):
-        convert.onnx.from_model(model)
-
-
 @pytest.mark.parametrize("directions", [1, 2])
 def test_one_node_is_read_without_a_name_and_with_the_batch_first_the_weights_are_the_same(directions):
     """The second by the operator's text alone: onnxruntime does not run this layout."""

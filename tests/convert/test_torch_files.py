@@ -11,7 +11,6 @@ need("torch")
 import torch  # noqa: E402
 
 KINDS = ["LSTM", "GRU", "RNN"]
-ORDER = "read as one stack, in the order of their numbers: layers.0, layers.1"
 
 
 def cells_of(kind, inputs, units=4):
@@ -193,12 +192,3 @@ def test_what_is_unclear_is_answered_with_the_choices(arrays, keywords, text):
     with pytest.raises(ConvertError) as caught:
         convert.pytorch.to_canonical(arrays, **keywords)
     assert text in str(caught.value)
-
-
-def test_two_cells_alone_are_no_stack_where_their_numbers_leave_a_gap():
-    arrays = {f"{n}.{key[2:]}": value for n in (0, 2) for key, value in LSTM.items()}
-    with pytest.raises(ConvertError) as caught:
-        convert.pytorch.to_canonical(arrays)
-    assert caught.value.choices == ({"prefix": "0."}, {"prefix": "2."})
-    for choice in caught.value.choices:
-        assert convert.pytorch.to_canonical(arrays, **choice).spec.num_layers == 1

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import dropout_states, rnn
@@ -102,11 +101,6 @@ def test_where_nothing_drops_the_states_come_back_as_they_were(options, keywords
     *results, moved = rnn(*arguments_of(problem), spec=problem.spec, dropout_states=states, **keywords)
     assert np.array_equal(moved, states)
     assert len(results) == 3
-
-
-def test_one_layer_drops_nothing_and_needs_neither_states_nor_a_position():
-    op, x = ops.CudnnGRU(1, 6, 4), np.ones((5, 3, 4), "f4")
-    equal(rnn(op.init_params(0), x, spec=op.spec.replace(dropout=0.5)), op(x, None, op.init_params(0)))
 
 
 def test_states_are_refused_that_are_none():

@@ -130,15 +130,6 @@ def test_memory_that_something_else_has_stays_where_it_is(nbytes):
     assert mine.bias_hh_l0.is_shared() == (not nbytes)
 
 
-def test_a_weight_of_two_names_stays_one():
-    theirs, tied = make_pair("GRU", 5, 5, 2)
-    for module in (theirs, tied):
-        module.weight_hh_l1 = module.weight_hh_l0
-    call = make_call(theirs, 4, 2)
-    assert worst(call(tied), call(theirs))[0] <= 1e-10
-    assert tied.weight_hh_l1 is tied.weight_hh_l0
-
-
 def test_every_weight_saves_alone_as_what_it_is(tmp_path):
     """It has its own storage: torch saves whole storages, and safetensors takes one storage for one weight."""
     theirs, mine = make_pair("LSTM", 3, 50, 2, bidirectional=True)
@@ -190,18 +181,6 @@ def test_a_tool_for_one_weight_and_an_optimizer_work_as_on_torchs_module(tool, o
         assert worst(weights, before)[0] > 1e-4
         trained.append(weights | {"output": module(x)[0]})
     assert worst(trained[1], trained[0])[0] <= 1e-9
-
-
-def test_the_replicas_of_data_parallel_give_gradients_to_the_modules_weights():
-    """`torch.nn.parallel.replicate` sets copies of the weights as attributes of a shallow copy."""
-    theirs, mine = make_pair("LSTM", 3, 5, 2)
-    x = torch.randn(4, 2, 3, dtype=torch.float64)
-    for module in (theirs, mine):
-        replica = module._replicate_for_data_parallel()
-        for name, weight in module.named_parameters():
-            setattr(replica, name, weight.view_as(weight))
-        (replica(x)[0] + module(x)[0]).square().sum().backward()
-    assert worst(gradients(mine), gradients(theirs))[0] <= 1e-10
 
 
 # --- replace_rnns -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pycudnnrnn import ParamLayout, Region, RNNSpec, ops
 from pycudnnrnn.errors import ArgumentError, LayoutError
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.spec import Algorithm, BiasMode, Direction, DType, InputMode, RNNMode
-from pycudnnrnn.testing import LayoutEngine, goldens, make_problem, reference, use_engine
+from pycudnnrnn.testing import LayoutEngine, goldens, make_problem, use_engine
 from pycudnnrnn.testing.strategies import layouts, problems, sequence_lengths, specs
 
 STEADY = settings(derandomize=True, database=None, max_examples=200, phases=(Phase.generate, Phase.shrink))
@@ -188,16 +188,3 @@ def test_a_problem_moves_to_a_device_params_through_its_layout():
     assert repr(dataclasses.replace(problem, lengths=[1, 2]).to("cpu")).startswith("<Problem of")
     with pytest.raises(ArgumentError, match="device"):
         problem.to("tpu")
-
-
-def test_the_reference_takes_none_where_a_problem_has_none():
-    op = ops.CudnnGRU(1, 3, 2, dtype="float64")
-    problem = make_problem(op, 3, 2, None, seed=1)
-    arrays = op.params_to_canonical(problem.params)
-    zeros = np.zeros((1, 2, 3))
-    expected = reference.forward(op.spec, *arrays, problem.x, zeros, zeros, [3, 3])
-    assert all(map(np.array_equal, reference.forward(op.spec, *arrays, problem.x), expected))
-    expected = reference.gradients(op.spec, (*arrays, problem.x, zeros, zeros), [3, 3], (problem.dy, zeros, zeros))
-    results = reference.gradients(op.spec, (*arrays, problem.x, None, None), None, (problem.dy, None, None))
-    for one, other in zip(results, expected, strict=True):
-        assert all(map(np.array_equal, one, other))

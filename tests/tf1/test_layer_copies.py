@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnCompatibleGRUCell, CudnnRNNTanh
 from pycudnnrnn.testing import use_engine
 from tests.helpers.layers import ALL, batch, built
 from tests.helpers.layouts import ShuffledEngine
@@ -36,28 +35,6 @@ def test_copies_carry_weights_other_variables_and_the_dropout_position(kind, mak
     assert layer.op.dropout_state() != twin.op.dropout_state(), "and positions move apart"
     twin.variables[1].assign([3, 4])
     assert (twin.losses, layer.losses[-1]) == ([4, 7], 2)
-
-
-@pytest.mark.parametrize("make", COPIES)
-@pytest.mark.parametrize(
-    ("kind", "arguments"), [(CudnnRNNTanh, [batch(4, 3, 5)]), (CudnnCompatibleGRUCell, [batch(3, 5), batch(3, 2)])]
-)
-def test_a_variable_from_before_the_first_call_fixes_the_scope_and_its_place_in_copies(kind, arguments, make):
-    one = kind(1, 2, dtype="float64") if kind is CudnnRNNTanh else kind(2, dtype="float64")
-    scope = one.scope_name
-    one.add_weight("extra", (2,), initializer="ones", regularizer=sum)
-    one(*arguments, scope="outer/z")
-    assert one.scope_name == scope
-    assert [v.name for v in one.variables] == [f"{scope}/{name}" for name in one.variables_by_name()]
-    assert one.variables[0].name == f"{scope}/extra"
-    one.variables[1].trainable, one.variables[1].constraint = False, abs
-    twin = make(one)
-    assert [(v.name, v.trainable, v.constraint) for v in twin.variables] == [
-        (v.name, v.trainable, v.constraint) for v in one.variables
-    ]
-    assert list(twin.variables_by_name()) == list(one.variables_by_name())
-    twin.set_weights([array + 1 for array in one.get_weights()])
-    assert (twin.losses, one.losses) == ([4], [2])
 
 
 def test_a_layer_pickled_on_one_layout_runs_on_another():
