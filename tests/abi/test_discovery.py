@@ -116,16 +116,6 @@ def test_a_path_that_cannot_be_one_is_refused(monkeypatch, wrong, error, text):
     assert len(str(caught.value)) <= 2000
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"!<arch>\n" * 20])
-def test_a_damaged_file_is_refused_as_the_loader_does(tmp_path, lib, content):
-    path = put(tmp_path, Path(lib.path).name)
-    path.write_bytes(content)
-    for part in map(Path, lib.parts):
-        (tmp_path / part.name).symlink_to(part)
-    with pytest.raises(EngineError, match=r"cannot be used: the dynamic loader refused it: .*libcudnn\.so"):
-        libcudnn.load(path)
-
-
 def test_a_library_without_its_parts_is_refused_and_the_error_says_what_was_tried_before(nowhere, monkeypatch):
     path = put(nowhere / "toolkit" / "lib")
     (path.parent / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")  # a link to itself
@@ -143,15 +133,6 @@ def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr(_discovery.ctypes, "CDLL", miss)
     with pytest.raises(EngineError, match=r"libz\.so\.1.*install the system package zlib1g or zlib"):
         _discovery._dlopen(Path("/lib/libcudnn_graph.so.9"))
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_of_two_libraries_the_one_that_was_taken_first_is_taken_again(monkeypatch, first):
-    """Wherever they are in memory: that tells nothing."""
-    paths = Path("/a/libcudnn.so.9"), Path("/b/libcudnn.so.9.28.0")
-    monkeypatch.setattr(_discovery, "loaded_files", lambda names: [*paths])
-    by_us = paths[first], Path("/c/libcudnn.so.9"), paths[1 - first]
-    assert _discovery.already_loaded(Context(loaded=by_us)) == Candidate(paths[first], "already loaded")
 
 
 def test_a_library_by_two_names_is_one_and_knows_where_it_came_from(lib, tmp_path):

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-import pycudnnrnn
 from pycudnnrnn import libcudnn
 from pycudnnrnn._libcudnn_abi import FROM_8, PROTOTYPES, CEnum, cudnnDataType_t, cudnnStatus8_t, cudnnStatus_t
 from pycudnnrnn.errors import EngineError
@@ -107,20 +105,3 @@ def test_every_function_of_this_version_binds_and_the_others_say_which_version_h
         lib.cudnnRNNForward.argtypes = None
     with pytest.raises(AttributeError, match="cudnnConvolutionForward"):
         _ = lib.cudnnConvolutionForward
-
-
-def test_what_nobody_calls_is_not_bound():
-    files = Path(pycudnnrnn.__file__).parent.rglob("*.py")
-    callers = "".join(path.read_text() for path in files if path.name != "_libcudnn_abi.py")
-    callers = re.sub(r'"""(?:.|\n)*?"""', "", callers)  # docstrings name functions, and call none
-    kinds = re.findall(r'\(Owned, kind="(\w*)"\)', callers)  # an owner calls what makes its kind and what frees it
-    callers += " ".join(f"cudnn{verb}{kind}" for kind in kinds for verb in ("Create", "Destroy"))
-    assert [name for name in PROTOTYPES if not re.search(rf"\b{name}\b", callers)] == []
-
-
-def test_help_lists_every_function_once_and_those_of_8_separately(lib):
-    text = libcudnn.Library.__doc__
-    assert sorted(re.findall(r"cudnn[A-Z]\w+", text)) == sorted(PROTOTYPES)
-    (old,) = re.findall(r"- only in cuDNN 8: ((?:\w+,?\s+)+)", text)
-    assert set(re.findall(r"\w+", old)) == {name for name, prototype in PROTOTYPES.items() if prototype.until <= 90000}
-    assert [name for name in dir(lib) if name.startswith("cudnn")] == sorted(PROTOTYPES)

@@ -99,7 +99,7 @@ def test_a_dtype_is_read_from_any_library(dtype):
 
 
 TAKEN = [
-    # changed arguments, and what differs from them in the spec; tests/abi compares what is refused with cuDNN
+    # changed arguments, and what differs from them in the spec
     ({"dtype": "float16", "compute_dtype": "float16", "algo": "auto"}, {}),
     ({"dropout": 1, "seed": 2**64 - 1, "num_layers": 2**31 - 1}, {}),
     ({"input_mode": "auto_select"}, {"input_mode": "linear_input"}),
