@@ -18,7 +18,6 @@ from pycudnnrnn import (
     ops,
     spec,
 )
-from pycudnnrnn._checks import TEXT_MAX
 from pycudnnrnn.cells import CudnnCompatibleLSTMCell
 from pycudnnrnn.errors import PycudnnrnnError
 from pycudnnrnn.saveable import CudnnParamsFormatConverter

@@ -21,11 +21,11 @@ import time
 from pathlib import Path
 
 from tests.gpu import processes
-from tests.gpu.children import ROOT, lines_of, say
 from tests.gpu.machine import ON_SHIM, environment, machine
 from tests.gpu.numbers import lstm, problem_of, run, run_numpy, worst
 from tests.gpu.results_file import ResultsFile
 
+ROOT = Path(__file__).parents[2]
 COMMAND = "python -m tests.gpu.triage"
 LIMIT_S = 120
 """For one check: a machine that nobody has used reads 2 GB of libraries."""
@@ -37,6 +37,20 @@ COMPARED = ("cupy-cuda13x", "cupy-cuda12x", "torch", "jax", "jaxlib", "numba", "
 """Packages whose versions a reader of the results asks for."""
 
 LIBRARIES = ("libcudnn", "libcublas", "libnvrtc", "libcudart", "libnccl", "libcuda.")
+
+
+def lines_of(out):
+    """What was said; other libraries may have written between it, and the last line may be half of one."""
+    for line in out.splitlines():
+        with contextlib.suppress(ValueError):
+            facts = json.loads(line)
+            if isinstance(facts, dict):
+                yield facts
+
+
+def say(mend="", **facts):
+    """Print a line that the parent reads; `mend` is what must be mended, if anything."""
+    print(json.dumps(facts | ({"mend": mend} if mend else {}), default=str), flush=True)  # noqa: T201
 
 
 def first(cuda):
