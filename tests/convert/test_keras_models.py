@@ -187,14 +187,6 @@ def test_a_model_of_parallel_layers_is_read_as_a_stack_with_a_warning(suffix, tm
     equal_models(c, TO_CANONICAL(arrays, layers=["one", "two"]))
 
 
-@pytest.mark.parametrize("suffix", [".keras", ".h5", ".weights.h5"])
-def test_a_backward_layer_of_its_own_name_is_the_backward_one(suffix, tmp_path):
-    back = lstm("b", go_backwards=True)
-    model = sequential(L.Bidirectional(lstm("z"), backward_layer=back, name="both"))
-    c = TO_CANONICAL(saved(tmp_path / f"m{suffix}", model))
-    assert differs(c, model) <= TOLERANCE
-
-
 @in_turns(CALLS)
 def test_a_layer_whose_call_is_no_plain_call_is_read_with_a_warning(what, suffix, tmp_path):
     build, name = CALLS[what]

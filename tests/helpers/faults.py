@@ -68,15 +68,6 @@ def reported_late(code):
     return fail
 
 
-def cut_short(name, real, arguments, keywords):
-    """A write takes one byte, a read gives one; other calls are as ever."""
-    if name == "write":
-        return real(arguments[0], bytes(arguments[1][:1]))
-    if name == "read":
-        return real(arguments[0], memoryview(arguments[1])[:1])
-    return real(*arguments, **keywords)
-
-
 _close = os.close
 
 

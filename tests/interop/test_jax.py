@@ -75,15 +75,6 @@ def test_threads_may_run_traces_of_it_at_once():
     assert found == [expected * 5] * 4
 
 
-def test_without_jit_everything_is_as_with_it():
-    problem = problem_of(dtype="float32", dropout=0.5)
-    gradient = jax.value_and_grad(loss_of(problem, dropout_position=3), argnums=(0, 1, 2, 3))
-    compiled = jax.jit(gradient)(*arguments_of(problem))
-    with jax.disable_jit():
-        interpreted = gradient(*arguments_of(problem))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-4), interpreted, compiled)
-
-
 # --- what is refused, while it is traced ------------------------------------------------------------------------------
 
 PROBLEM = make_problem(ops.CudnnLSTM(2, 6, 4, direction="bidirectional", dtype="float64"), 5, 3, None, seed=7)

@@ -147,23 +147,6 @@ NAMES = {"RNNSpec": RNNSpec, "ops": ops, "make_problem": make_problem, "ParamLay
 # --- problems
 
 
-def test_problems_compare_by_value_and_hash_alike():
-    one, other = (make_problem(ops.from_spec(LSTM), 3, 2, [3, 1], seed=1) for _ in range(2))
-    assert (one, hash(one)) == (other, hash(other))
-    nan = dataclasses.replace(one, x=np.full_like(one.x, np.nan))
-    assert nan == dataclasses.replace(nan, x=nan.x.copy())
-    for field in ("params", "x", "hx", "cx", "dy", "dhy", "dcy"):
-        changed = getattr(one, field).copy()
-        changed.flat[-1] += 1
-        assert one != dataclasses.replace(one, **{field: changed})
-    assert one != dataclasses.replace(one, x=one.x.view("int64"))
-    assert one != dataclasses.replace(one, x=one.x.reshape(2, 3, -1))
-    assert one != dataclasses.replace(one, lengths=None)
-    assert one != dataclasses.replace(one, op=ops.from_spec(LSTM.replace(cell_clip=1.0)))
-    assert one != "a problem"
-    assert repr(dataclasses.replace(one, lengths=None)).startswith(f"<Problem of {one.op!r} with T=3")
-
-
 def test_a_problem_of_drawn_elements_has_no_other_numbers_and_shrinks_to_zeros():
     values = [0.0, -0.0, 1e300, float("nan"), -99.0]
     op = ops.CudnnLSTM(2, 3, 2, num_proj=2, dtype="float32")
