@@ -16,7 +16,9 @@ X, H, FIRST = batch(2, 5), batch(2, 3), batch(4, 2, 5)
 
 
 @pytest.mark.parametrize("built", [False, True])
-@pytest.mark.parametrize("keywords", [{"device": "cuda:1", "dtype": "float64"}, {"device": "cuda:99", "dtype": "int8"}])
+@pytest.mark.parametrize(
+    "keywords", [{"device": "cuda:1", "dtype": "float64"}, {"device": "cuda:99", "dtype": "int8"}, {"device": "tpu"}]
+)
 def test_a_refused_move_or_cast_leaves_a_layer_as_it_was(keywords, built):
     layer = CudnnGRU(1, 3, algo="persist_static", math_type="tensor_op")
     if built:
