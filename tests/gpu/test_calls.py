@@ -29,15 +29,6 @@ def test_null_states_are_zeros_in_all_three_calls(cuda, answer, lengths):
     assert max(off.values()) <= 1e-9
 
 
-def test_gradients_past_a_sequences_end_are_zero_in_the_callers_own_buffers(cuda):
-    """A prepared call writes where the caller says; Prepared fills that with 77."""
-    b = Prepared(cuda, lengths=RAGGED)
-    b.forward()
-    b.backward_data()
-    for array in (b.y, b.dx):
-        assert not any(cuda.get(array)[n:, i].any() for i, n in enumerate(RAGGED))
-
-
 @LENGTHS
 def test_an_accumulated_gradient_is_what_was_there_and_the_new_one(cuda, answer, lengths):
     """ADD is the mode that is used; what comes on zeros, and on what was there, is the same gradient."""

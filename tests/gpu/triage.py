@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from tests.gpu import processes
-from tests.gpu.machine import ON_SHIM, environment, machine
+from tests.gpu.machine import environment, machine
 from tests.gpu.numbers import lstm, problem_of, run, run_numpy, worst
 from tests.gpu.results_file import ResultsFile
 
@@ -61,48 +61,6 @@ def first(cuda):
     say(mend="" if ratio <= 1 else "wrong numbers", share_of_what_is_allowed=ratio)
 
 
-def where():
-    """Who may write to libcudnn and the folders above it: where others may, it is refused, and all else fails."""
-    from pycudnnrnn import _discovery, libcudnn
-    from pycudnnrnn.errors import EngineError
-
-    try:
-        candidate, _ = _discovery.find(_discovery.Context())
-        path = candidate.path.resolve()
-        places = [
-            {"place": str(p), "mode": oct(p.stat().st_mode), "owner": p.stat().st_uid} for p in (path, *path.parents)
-        ]
-        say(library=str(path), user=os.geteuid(), places=places)
-        libcudnn.load()
-    except EngineError as error:
-        say(mend=error.reason, tried=error.attempts)
-
-
-def loaded():
-    """Which of NVIDIA's libraries are in a process after torch and JAX, and whether ours can then be one of them."""
-    from pycudnnrnn import libcudnn
-    from pycudnnrnn.errors import EngineError
-
-    say(after="nothing", libraries=in_this_process())
-    import torch
-
-    if torch.cuda.is_available():
-        torch.nn.LSTM(4, 4, device="cuda")(torch.zeros(1, 1, 4, device="cuda"))
-    missing = not ON_SHIM and not torch.cuda.is_available()
-    say("this torch has no CUDA" if missing else "", after="torch", libraries=in_this_process())
-    import jax
-
-    missing = not ON_SHIM and jax.default_backend() != "gpu"
-    devices = [str(device) for device in jax.devices()]
-    say("this JAX has no CUDA" if missing else "", after="JAX", devices=devices, libraries=in_this_process())
-    try:
-        libcudnn.load()
-        mend = ""
-    except EngineError as error:
-        mend = f"behind torch and JAX: {error.reason}"
-    say(mend, after="ours", libraries=in_this_process())
-
-
 def in_this_process():
     """The paths of NVIDIA's libraries that are loaded."""
     paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
@@ -126,7 +84,7 @@ def tools():
     say(mend="" if folder == str(ROOT / "tests") else "`tests` is another package", tests=folder)
 
 
-CHECKS = {check.__name__: check for check in (first, where, loaded, tools)}
+CHECKS = {check.__name__: check for check in (first, tools)}
 """Functions that report what they saw, in order of risk; one that has a parameter gets the device."""
 
 

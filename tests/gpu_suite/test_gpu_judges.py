@@ -8,9 +8,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
-from tests.gpu.machine import machine
-from tests.gpu.numbers import DTYPES, lstm, problem_of, run, run_numpy, worst
-from tests.helpers.layouts import ShuffledEngine
+from tests.gpu.numbers import DTYPES, run_numpy, worst
 
 
 @pytest.mark.parametrize("name", ["y", "dparams"])
@@ -39,13 +37,3 @@ def test_wrong_numbers_are_refused_in_every_dtype_and_rounded_ones_are_not(kind,
     assert worst(run_numpy(swapped), expected, problem)[0] > 1
     rounded = {name: array.astype(element).astype(np.float64) for name, array in expected.items()}
     assert worst(rounded, expected, problem)[0] < 0.1
-
-
-def test_numbers_are_compared_in_a_layout_that_nobody_expected(monkeypatch):
-    """Then one test of the suite fails, the one of the layout."""
-    monkeypatch.setattr("tests.gpu.machine.ON_SHIM", True)
-    problem = problem_of(lstm())
-    with machine(ShuffledEngine(3)) as cuda:
-        assert problem.op.layout("cuda") != problem.op.layout()
-        results = run(cuda, problem)
-    assert worst(results, run_numpy(problem), problem)[0] <= 1

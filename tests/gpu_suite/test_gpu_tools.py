@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu import processes, sanitize, suite, triage
+from tests.gpu import processes, sanitize, suite
 from tests.gpu.results_file import load
 
 ROOT = Path(__file__).parents[2]
@@ -106,12 +106,3 @@ def test_memcheck_passes_only_where_every_case_came_to_its_end_without_a_finding
         is (outcome in {"failed", "ended"})
         is any(log in why for why in results["failures"].values())
     )
-
-
-def test_a_device_with_wrong_numbers_is_reported_by_the_triage(monkeypatch, capsys):
-    monkeypatch.setattr("tests.gpu.machine.ON_SHIM", True)
-    right = triage.run
-    for wrong in (False, True):
-        monkeypatch.setattr(triage, "run", lambda *a, w=wrong: {n: -x if w else x for n, x in right(*a).items()})
-        triage.run_here(triage.first)
-        assert ("wrong numbers" in capsys.readouterr().out) is wrong

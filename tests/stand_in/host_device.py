@@ -20,17 +20,11 @@ ALIGNMENT = 256
 class HostMemory:
     """Owns guarded host memory: GUARD bytes on each side that nothing may touch."""
 
-    live = 0
-
     def __init__(self, nbytes):
         self.nbytes = nbytes
         self.raw = np.full(nbytes + 2 * GUARD + ALIGNMENT, GUARD_BYTE, np.uint8)
         start = self.raw.ctypes.data + GUARD
         self.address = start + -start % ALIGNMENT
-        HostMemory.live += 1
-
-    def __del__(self):
-        HostMemory.live -= 1
 
     def intact(self):
         first = self.address - self.raw.ctypes.data
