@@ -126,15 +126,6 @@ def test_a_library_without_its_parts_is_refused_and_the_error_says_what_was_trie
     assert caught.value.attempts[-1] == f"CUDNN_PATH: {path}"
 
 
-def test_missing_zlib_is_named_with_the_remedy(monkeypatch):
-    def miss(path):
-        raise OSError("libz.so.1: cannot open shared object file: No such file or directory")
-
-    monkeypatch.setattr(_discovery.ctypes, "CDLL", miss)
-    with pytest.raises(EngineError, match=r"libz\.so\.1.*install the system package zlib1g or zlib"):
-        _discovery._dlopen(Path("/lib/libcudnn_graph.so.9"))
-
-
 def test_a_library_by_two_names_is_one_and_knows_where_it_came_from(lib, tmp_path):
     link = tmp_path / Path(lib.path).name
     link.symlink_to(lib.path)

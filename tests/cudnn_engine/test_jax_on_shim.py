@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from jax.experimental.buffer_callback import Buffer
 
-from pycudnnrnn import ops
 from pycudnnrnn.engines import DropoutState, use_engine
 from pycudnnrnn.engines.cudnn.device import CudaDevice
 from pycudnnrnn.engines.cudnn.dropout import seed_at
@@ -22,7 +21,6 @@ from pycudnnrnn.errors import ArgumentError, EngineError, LayoutError
 from pycudnnrnn.interop import _jax_runners
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.goldens import KINDS
-from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers import kinds
 from tests.helpers.layouts import ShuffledEngine
 from tests.helpers.pairwise import pairwise
@@ -91,17 +89,6 @@ def test_work_goes_on_xlas_stream_and_leaves_the_current_one(play):
     (streams,) = [arguments for name, arguments, _ in played.calls if name == "cudnnSetStream"]
     assert streams[1] == STREAM
     assert device.current is before
-
-
-def test_each_device_runs_what_is_in_its_memory(play, monkeypatch):
-    """Also one that the trace did not ask for sizes."""
-    _, engine, _ = play()
-    asked = []
-    monkeypatch.setattr(Buffer, "__dlpack_device__", lambda _: (2, 1))
-    monkeypatch.setattr(_jax_runners, "engine_for", lambda name: asked.append(name) or engine)
-    problem = problem_of()
-    equal(run(problem), expected_of(problem))
-    assert set(asked) == {"cuda:1"}
 
 
 SIZES = ("states_nbytes", "reserve_nbytes", "workspace_nbytes")
@@ -179,16 +166,6 @@ def test_device_memory_is_read_on_its_stream_after_the_work_there():
     found = CudaDevice.read_at(device, memory.ctypes.data, memory.nbytes, STREAM)
     assert np.array_equal(found.view("i4"), memory)
     assert done == [("copy", 2, STREAM), ("wait", STREAM)]
-
-
-def test_lengths_of_batches_of_one_step_may_be_an_array_and_sizes_are_asked_without_a_zero(play, monkeypatch):
-    (played, engine, _), asked = play(), []
-    addressed = engine.addressed
-    monkeypatch.setattr(engine, "addressed", lambda *a, **k: asked.append(a[1].schedule.lengths) or addressed(*a, **k))
-    problem = make_problem(ops.CudnnLSTM(2, 6, 4, dtype="float64"), 1, 3, [1, 0, 1], seed=1)
-    near(run(problem, sequence_lengths=jnp.array(problem.lengths, "int32")), expected_of(problem))
-    assert set(asked) == {None}
-    assert not played.complaints
 
 
 def test_dropout_is_seeded_by_the_seed_and_the_position(play):

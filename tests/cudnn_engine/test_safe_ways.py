@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import ops
-from pycudnnrnn.engines.cudnn.algorithms import candidates
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.passes import CallConfig
 from pycudnnrnn.schedule import Schedule
@@ -63,14 +62,6 @@ def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(p
         text = f"num_units: {units}, expecting at most {most} in training"
         with contextlib.nullcontext() if units == most else pytest.raises(ArgumentError, match=text):
             run_on(device, make_problem(op, 2, 1, None, seed=0))
-
-
-def test_auto_does_not_try_small_h_where_it_has_no_backward():
-    schedule = Schedule(4, 3)
-    for training in (False, True):
-        spec = RNNSpec("lstm", 1, 129, 4, algo="auto")
-        algorithms = {str(batch.spec.algo) for batch in candidates(CallConfig(spec, schedule, training))}
-        assert ("persist_static_small_h" in algorithms) is not training
 
 
 @pytest.mark.parametrize("told", ["workspace_nbytes", "reserve_nbytes"])

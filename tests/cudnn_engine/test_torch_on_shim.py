@@ -10,8 +10,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 from pycudnnrnn import _arrays
 from pycudnnrnn.engines.cudnn import owned
 from pycudnnrnn.engines.cudnn.engine import CudnnEngine
-from pycudnnrnn.errors import ArgumentError, CaptureError
-from pycudnnrnn.interop import _torch_cudnn, _torch_ops
+from pycudnnrnn.errors import CaptureError
+from pycudnnrnn.interop import _torch_cudnn
 from pycudnnrnn.interop import torch as ours
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from tests.helpers.pairwise import pairwise
@@ -138,15 +138,6 @@ def test_weights_in_one_buffer_are_read_in_place_and_others_from_a_copy(played):
         torch.func.functional_call(module, others, (x,))
         (params,) = [arguments[15] for name, arguments, _ in played.calls if name == "cudnnRNNForward"]
         assert (params == first) is in_place
-
-
-def test_a_reserve_that_no_forward_wrote_is_refused(played):
-    module, x = make()
-    arguments = (x, None, None, None, None, module._spec_text(), 0.0, [w.detach() for w in module.parameters()])
-    y, hy, cy, reserve = _torch_ops.rnn(*arguments, True)
-    for wrong in (reserve[1:], reserve[:0]):
-        with pytest.raises(ArgumentError, match="Invalid reserve"):
-            _torch_ops.rnn_backward(y, hy, cy, y, wrong, *arguments, True)
 
 
 def test_an_empty_batch_makes_no_call(played):
