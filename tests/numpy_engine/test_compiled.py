@@ -6,7 +6,6 @@ Where the environment names NumPy's kernels for the whole run, what compares the
 import dataclasses
 import threading
 from concurrent.futures import Future
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from tests.numpy_engine.test_forks import forked
 
 pytestmark = pytest.mark.compiled
 
-ROOT = Path(__file__).parents[2]
 RAGGED = [3, 7, 0, 5, 7, 1, 2, 7, 6]
 EPS_MOST = 32
 """Units in the last place, of the largest number of an array, that the order of sums and another tanh may make."""
@@ -197,17 +195,6 @@ def test_results_have_the_same_bits_whatever_the_number_of_threads(eager, name, 
         found = bits(problem_of(spec, *BATCHES[batch]), **keywords)
         expected = expected or found
         assert {key for key in expected if found[key] != expected[key]} == set()
-
-
-def test_the_directions_of_a_layer_have_the_threads_between_them(eager, monkeypatch):
-    sizes, team = [], compiled.teams.team
-    monkeypatch.setattr(compiled.teams, "team", lambda size: sizes.append(size) or team(size))
-    problem = problem_of(SPECS["lstm bidirectional"].replace(num_layers=1), T=20, B=2)
-    for number, expected in ((1, 1), (2, 1), (5, 2)):
-        eager(number)
-        sizes.clear()
-        problem.results()
-        assert sizes == [expected] * 4  # two directions, forward and backward
 
 
 class NeverBegun(Future):

@@ -4,7 +4,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -47,44 +46,6 @@ def test_without_a_folder_to_keep_them_in_kernels_are_compiled_all_the_same(monk
     assert not kernels.are_cached()
 
 
-@pytest.mark.parametrize(("cached", "when"), [(True, "once on a machine"), (False, "in each process, unless NUMBA_")])
-def test_long_compilation_is_logged_once_for_all_kernels(monkeypatch, caplog, cached, when):
-    """Each of five kernels may take less than the time after which a user starts to wonder."""
-    monkeypatch.setattr(kernels, "are_cached", lambda: cached)
-    monkeypatch.setattr(compiled, "_compiling", compiled.types.SimpleNamespace(seconds=compiled.NOTICE_S - 0.1))
-    compiled._notice.cache_clear()
-    for _ in range(2):
-        with compiled._noticed():
-            end = time.monotonic() + 60
-            while not caplog.records and time.monotonic() < end:
-                time.sleep(0.01)
-    assert [record.name for record in caplog.records] == ["pycudnnrnn"]
-    assert f"one to three seconds at its first use, {when}" in caplog.text
-    assert compiled._compiling.seconds > compiled.NOTICE_S - 0.1
-
-
-OF_A_HOST = """
-from llvmlite import binding
-real = binding.get_host_cpu_features()
-seen = type("Features", (dict,), dict(flatten=real.flatten))({features})
-binding.get_host_cpu_features = lambda: seen
-from pycudnnrnn.engines.numpy_engine.compiled import kernels
-print(kernels.STAMP)
-"""
-
-
-def test_hosts_with_vectors_of_other_sizes_share_no_cached_kernel():
-    """One cache may serve several machines: a home on a network, or an image."""
-    hosts = ({"avx512f": True, "avx2": True}, {"avx2": True}, {})
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", OF_A_HOST.format(features=features)], capture_output=True, text=True, check=True
-        ).stdout
-        for features in hosts
-    ]
-    assert len(set(found)) == len(hosts)
-
-
 def kernels_for(monkeypatch, word=None):
     monkeypatch.delenv(kernels_in_use.VARIABLE, raising=False)
     if word is not None:
@@ -121,7 +82,7 @@ def test_small_work_and_half_precision_do_without_numba(monkeypatch):
             kernels_in_use.cell_of(one, 32)
 
 
-BROKEN = """
+SMALL = """
 import numpy as np
 from pycudnnrnn import ops
 op = ops.CudnnGRU(1, 3, 2)
@@ -129,27 +90,24 @@ print(op.forward(np.ones((32, 1, 2), "f"), None, op.init_params(0)).output.shape
 """
 
 
-def test_a_broken_numba_is_a_warning_and_numpys_kernels(tmp_path):
-    (tmp_path / "numba.py").write_text("raise RuntimeError('an ABI of another year')")
-    paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": paths}
-    expected = {
-        "": (0, "RuntimeWarning: the CPU runs without compiled kernels, for numba cannot be used"),
-        "numba": (1, "EngineError: numba cannot be used"),
-    }
-    for word, (code, text) in expected.items():
+@pytest.mark.parametrize(
+    ("how", "warning", "error"),
+    [
+        (
+            "broken",
+            "RuntimeWarning: the CPU runs without compiled kernels, for numba cannot be",
+            "numba cannot be used",
+        ),
+        ("NUMBA_DISABLE_JIT", "", "PYCUDNNRNN_CPU_KERNELS=numba, but numba does not compile"),
+    ],
+)
+def test_where_numba_cannot_be_used_numpys_kernels_run(tmp_path, how, warning, error):
+    if how == "broken":
+        (tmp_path / "numba.py").write_text("raise RuntimeError('an ABI of another year')")
+    environment = os.environ | {how: "1", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    for word, code, text in (("", 0, warning), ("numba", 1, f"EngineError: {error}")):
         named = environment | {kernels_in_use.VARIABLE: word}
-        done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=named)
-        assert (done.returncode, done.stdout) == (code, "" if code else "(32, 1, 3)\n")
-        assert text in done.stderr
-
-
-def test_where_numba_does_not_compile_numpys_kernels_run_and_nothing_is_said():
-    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
-    expected = {"": (0, ""), "numba": (1, "EngineError: PYCUDNNRNN_CPU_KERNELS=numba, but numba does not compile")}
-    for word, (code, text) in expected.items():
-        named = environment | {kernels_in_use.VARIABLE: word}
-        done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, check=False, env=named)
+        done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, check=False, env=named)
         assert (done.returncode, done.stdout) == (code, "" if code else "(32, 1, 3)\n")
         assert text in done.stderr
         assert bool(text) == bool(done.stderr)

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pycudnnrnn import CudnnLSTM, CudnnLSTMSaveable, Saver, convert, ops
+from pycudnnrnn import convert, ops
 from pycudnnrnn.cells import CudnnCompatibleLSTMCell
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, PycudnnrnnError
-from pycudnnrnn.interop import jax as ours
 from pycudnnrnn.layers import Variable
 from tests.helpers.kinds import get, put
 
@@ -158,53 +157,25 @@ def test_what_has_no_memory_to_share_is_named(case):
         OP(make(), None, None, P)
 
 
-@pytest.mark.parametrize("transform", ["vmap", "grad", "functionalize"])
-def test_a_tensor_within_a_transform_of_functions_has_no_values_to_read(transform):
-    def call(x):
-        with pytest.raises(ArgumentError, match=r"Invalid input_data: .*, expecting a dense tensor with its values"):
-            OP(x, None, None, P)
-        return x.sum()
-
-    x = torch.ones(5, 2, 4, dtype=torch.float64)
-    getattr(torch.func, transform)(call)(x[None] if transform == "vmap" else x)
-
-
 W, B = OP.params_to_canonical(P)
 LENGTHS = np.array([5, 2])
-
-
-def built():
-    layer = CudnnLSTM(1, 3, dtype="float64")
-    layer.build((None, None, 4))
-    return layer
 
 
 def replaced(arrays, index, other):
     return [*arrays[:index], other, *arrays[index + 1 :]]
 
 
-def plan_forward(**changed):
-    arrays = {"x": X, "hx": H, "cx": H, "y": np.zeros((5, 2, 3)), "hy": H.copy(), "cy": H.copy()}
-    OP.prepare(5, 2).forward(P, **arrays | changed)
-
-
 TAKES = {
     "input_data": (X, lambda a: OP(a, H, H, P)),
     "params": (P, lambda a: OP(X, H, H, a)),
     "sequence_lengths": (LENGTHS, lambda a: OP(X, H, H, P, sequence_lengths=a)),
-    "a plan's x": (X, lambda a: plan_forward(x=a)),
-    "what an initializer returns": (W[3], lambda a: built().add_weight("w", a.shape, "float64", lambda *_: a)),
     "a variable's new value": (P, lambda a: Variable("v", P.copy()).assign(a)),
     "a cell's inputs": (X[0], lambda a: CudnnCompatibleLSTMCell(3)(a, (H[0], H[0]))),
-    "a saveable's tensors": (
-        W[3], lambda a: CudnnLSTMSaveable(P.copy(), 1, 3, 4).restore([a, *CudnnLSTMSaveable(P, 1, 3, 4).tensors()][:2]),
-    ),
     "canonical weights": (W[3], lambda a: convert.Canonical(OP.spec, replaced(W, 3, a), B)),
     "what a converter reads": (
         np.zeros((12, 4)),
         lambda a: convert.pytorch.to_canonical({"weight_ih_l0": a, "weight_hh_l0": np.zeros((12, 3))}),
     ),
-    "JAX's function": (X.astype("f4"), lambda a: ours.rnn(P.astype("f4"), a, spec=OP.spec.replace(dtype="float32"))),
 }  # fmt: skip
 """Where arrays go in: one that is right, and the call with it."""
 
@@ -218,15 +189,3 @@ def test_masked_arrays_and_matrices_are_refused_wherever_arrays_go_in(where):
     for given in wrong:
         with pytest.raises(PycudnnrnnError, match=r"(MaskedArray|matrix).*plain array"):
             call(given)
-
-
-def test_an_array_in_a_file_is_the_memory_that_it_is(tmp_path):
-    in_file = np.memmap(tmp_path / "p", P.dtype, "w+", shape=P.shape)
-    in_file[:] = P
-    fwd, expected = (OP.forward(X, H, H, params) for params in (in_file, P))
-    assert type(fwd.output) is np.ndarray
-    assert np.array_equal(fwd.backward(fwd.output).params, expected.backward(fwd.output).params)
-    file = Saver({"a": in_file}).save(tmp_path / "m")
-    in_file[:] = 0
-    Saver({"a": in_file}).restore(file)
-    assert np.array_equal(in_file, P)

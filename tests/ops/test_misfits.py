@@ -80,13 +80,8 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert f"got an unexpected keyword argument '{name}'" in refused
     assert [text.partition(": ")[0] for text in hints] == ([name] if hint else [])
     assert hint in "".join(hints)
-    first = {
-        "an op's call": "input_data, input_h",
-        "a layer's backward": "d_outputs=None",
-        "an op's backward": "d_output=None",
-    }
-    layers_call = "a layer's call", "an op's call in a layer's word", "a mask", "what nobody calls so"
-    first |= dict.fromkeys(layers_call, "inputs, initial_state=None")
+    first = {"an op's call": "input_data, input_h", "a layer's backward": "d_outputs=None"}
+    first |= dict.fromkeys(("a layer's call", "what nobody calls so"), "inputs, initial_state=None")
     assert taken.startswith(f"taken are ({first.get(what, 'num_layers')}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"

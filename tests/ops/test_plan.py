@@ -112,14 +112,6 @@ def test_a_hold_that_fails_holds_nothing(monkeypatch):
     assert np.array_equal(y, expected)
 
 
-def test_infinite_biases_are_data_for_a_plan_that_holds_them():
-    op = ops.CudnnLSTM(1, 8, 3)
-    params, (first, *_) = op.init_params(seed=1), op.layout().biases
-    params[first.slice], params[op.layout().region(gate="input", kind="bias", side="recurrent").slice] = np.inf, -np.inf
-    with np.errstate(all="raise"):
-        op.prepare(4, 2).hold(params)
-
-
 @pytest.mark.parametrize("name", ["reserve", "dx"])
 def test_memory_that_products_cannot_be_written_to_is_refused(name):
     buffers = prepared(problems("float32")[0])

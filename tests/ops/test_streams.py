@@ -119,15 +119,6 @@ def test_a_piece_whose_output_finds_no_memory_runs_again_from_the_same_states(mo
     np.testing.assert_array_equal(stream(x[3]), other(x[3]))
 
 
-def test_an_empty_piece_is_an_empty_output_and_leaves_the_states():
-    op, params, x = streamed()
-    stream = op.stream(params)
-    stream(x[0])
-    states = stream.states
-    assert stream(x[:0]).shape == (0, 2, U)
-    assert all(np.array_equal(now, then) for now, then in zip(stream.states, states, strict=True))
-
-
 def test_results_and_states_are_the_latest_pieces_kind():
     op, params, x = streamed()
     stream = op.stream(params, (torch.zeros(L, 2, U, dtype=torch.float64), None))
