@@ -57,7 +57,7 @@ docs: $(VENV)/.docs
 	@echo "The pages are in build/docs: open build/docs/index.html"
 
 # sdist, and the wheel made from it, in dist/; then the wheel by itself in empty
-# environments, and every instruction to install.
+# environments, and that the extras which pages and errors name are there.
 dist: $(VENV)/.lint
 	rm -rf dist
 	$(BIN)/python -m build

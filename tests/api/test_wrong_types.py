@@ -83,10 +83,7 @@ RIGHT = {
     "DropoutState.__init__": (ops.DropoutState, {"engine": "numpy", "seed": 1}),
     "Forward.backward": (lambda **k: forward().backward(**k), {"out": P.copy()}),
     "cudnn_lstm": (ops.cudnn_lstm, {**TF_RNN, "params": P, "input_h": H, "input_c": H}),
-    **{
-        name: (getattr(ops, name), {**TF_RNN, "input_h": H})
-        for name in ("cudnn_gru", "cudnn_rnn_tanh", "cudnn_rnn_relu")
-    },
+    "cudnn_gru": (ops.cudnn_gru, {**TF_RNN, "input_h": H}),
     "cudnn_rnn_opaque_params_size": (ops.cudnn_rnn_opaque_params_size, {"rnn_mode": "lstm", **SIZES}),
     "cudnn_rnn_opaque_params_to_canonical": (
         ops.cudnn_rnn_opaque_params_to_canonical, {"rnn_mode": "lstm", **SIZES, "params": P},

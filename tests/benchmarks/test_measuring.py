@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks import adapters, data, figures, timing
-from benchmarks.adapters import COMPETITORS, NotRun
-from benchmarks.hosts import Failed, Remote
+from benchmarks import data, figures, timing
+from benchmarks.adapters import NotRun
+from benchmarks.hosts import Failed
 from benchmarks.problems import GROUPS, PASSES, Problem, parse, rows_of
 from benchmarks.runner import Asked, Part, Results, Settings, check, run
 from benchmarks.timing import Sample
@@ -92,15 +92,6 @@ def test_wrong_numbers_have_no_time(which, result):
         check(row, results(np.nan))
 
 
-def test_results_of_another_shape_or_name_are_refused():
-    wanted = {"y": np.ones((2, 3)), "hy": np.ones(3)}
-    assert data.worst_error({"y": np.ones((2, 3))}, wanted) == 0, "a state may be left out"
-    with pytest.raises(ValueError, match="of shape"):
-        data.worst_error({"y": np.ones((3, 2))}, wanted)
-    with pytest.raises(ValueError, match="expecting y, hy, got hy"):
-        data.worst_error({"hy": np.ones(3)}, wanted)
-
-
 # --- the competitors, and the host's cost
 
 CPU = ("numpy", "torch-cpu", "torch-ours-cpu", "jax-cpu", "jax-ours-cpu", "onnxruntime")
@@ -138,24 +129,6 @@ def test_each_pass_is_checked_and_can_be_repeated(which):
         check(row, host)
         host.prepare(row)
         assert len(host.sample(0).times_us) >= 3
-
-
-@pytest.mark.parametrize("carried", [False, True])
-def test_a_call_starts_from_the_states_that_the_last_one_left_where_they_carry(carried):
-    given = []
-
-    def infer(x, *states):
-        given.append((x, states))
-        return "y", len(given)
-
-    problem = smoke().problem.replace(carried=carried)
-    call = adapters.carrying(problem, "infer", "x", infer, {})
-    for _ in range(3):
-        call()
-    assert given == ([("x", ()), ("x", (1,)), ("x", (2,))] if carried else [("x", ())] * 3)
-    assert adapters.carrying(problem, "step", "x", infer, {"step": "its call"}) == "its call"
-    with pytest.raises(NotRun, match="backward-data"):
-        adapters.carrying(problem, "backward-data", "x", infer, {"step": "its call"})
 
 
 # --- problems as text, and what they cost
@@ -209,16 +182,3 @@ def test_the_operations_of_a_problem_are_those_of_its_matrices(sizes):
 )  # fmt: skip
 def test_a_row_is_bound_by_what_explains_its_time(arithmetic, memory, host_us, word):
     assert figures.bound(arithmetic, memory, 100, host_us) == word
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["eager-host", "plan-host", "torch-ours-host"])
-def test_the_hosts_share_of_a_call_is_timed_over_the_stand_in(name):
-    remote = Remote(COMPETITORS[name], 1)  # a process of its own: the stand-in plays until it ends
-    try:
-        for row in rows_of(["host"])[2:4]:
-            assert check(row, remote)["error"] < 1e-5
-            remote.prepare(row)
-            assert len(remote.sample(0).times_us) >= 3
-    finally:
-        remote.close()

@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sysconfig
 import types
@@ -14,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import data, gpu
-from benchmarks.adapters import COMPETITORS, NotRun, ours_cuda, raw_cudnn
-from benchmarks.hosts import Local
+from benchmarks.adapters import NotRun, ours_cuda, raw_cudnn
 from benchmarks.problems import GROUPS, PASSES, rows_of
 from benchmarks.results_files import load
 from benchmarks.runner import Asked, Part, Results, Settings, check, run
@@ -94,35 +92,6 @@ def test_the_plan_has_every_group_and_peer_that_a_comparison_needs_and_no_row_tw
     assert [bool({"eager", "torch-graph", "raw-graph", "jax"} & names) for names in stream[:4]] == [1, 0, 0, 1]
     assert order[2][0].problem.name == "lstm T=1024 B=16 U=768", "FlashRNN's"
     assert gpu.plan(["raw"]) == [(row, ["raw"]) for row, names in order if "raw" in names]
-
-
-def test_a_report_that_sigterm_ends_lists_every_row_that_it_was_asked_for(tmp_path, monkeypatch, capsys):
-    """`timeout` ends it so."""
-
-    class Ended(Local):
-        def __init__(self, *_):
-            super().__init__(COMPETITORS["numpy"])
-
-        def results(self, row):
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(gpu, "engine_for", lambda _: None)
-    monkeypatch.setattr(gpu, "Local", Ended)
-    monkeypatch.setattr(gpu, "Remote", Ended)
-    monkeypatch.setattr("sys.argv", ["gpu", "--out", str(tmp_path / "out.jsonl")])
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        gpu.main()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert "Rows without a time:" in capsys.readouterr().out
-    written = load(tmp_path / "out.jsonl")
-    assert "finished" in written.environment
-    once = [r for r in written.rows if r["copy"] == 1]
-    listed = [(r["group"], r["problem"], r["pass"], r["dtype"], r["competitor"]) for r in once]
-    assert len(written.rows) - len(once) == len(gpu.plan()), "A/A in every row"
-    assert listed == [(r.group, r.problem.name, r.which, r.dtype, name) for r, names in gpu.plan() for name in names]
-    assert {row["reason"] for row in written.rows} == {"interrupted"}
 
 
 # --- the C++ program

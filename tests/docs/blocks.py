@@ -2,8 +2,7 @@
 
     <!-- runs: shim -->      before a block: on the stand-in for the GPU, CuPy's arrays over host memory
 
-Any other ```python block runs as it is. ```console blocks: `pycudnnrnn` commands run; `make` ones are looked up, and
-`make dist` runs those of pip.
+Any other ```python block runs as it is. ```console blocks: `pycudnnrnn` commands run; `make` ones are looked up.
 """
 
 import dataclasses

@@ -1,6 +1,5 @@
 """Check what `make dist` built: what is in the wheel and the sdist, and that the wheel works where nothing else is."""
 
-import concurrent.futures
 import email
 import re
 import shutil
@@ -8,13 +7,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 import zipfile
 from pathlib import Path
-
-from packaging.requirements import Requirement
-
-from tests.docs.instructions import INSTRUCTION, instructions
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -28,14 +22,11 @@ def main():
     with tarfile.open(sdist) as archive:
         check_sdist({member.name.partition("/")[2] for member in archive if member.isfile()})
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes; {sdist.name}: {sdist.stat().st_size:,} bytes")
-    with concurrent.futures.ThreadPoolExecutor() as pool:  # it waits for pip most of the time
-        instructions_run = pool.submit(run_instructions, wheel)
-        smokes = {version: pool.submit(smoke, python, wheel) for version in PYTHONS if (python := find(version))}
     for version in PYTHONS:
-        if version in smokes:
-            smokes[version].result()
-        print(f"Python {version}: {'works by itself' if version in smokes else 'not run, it is not on this machine'}")
-    print(f"{instructions_run.result()} instructions to install can be followed")
+        python = find(version)
+        if python:
+            smoke(python, wheel)
+        print(f"Python {version}: {'works by itself' if python else 'not run, it is not on this machine'}")
 
 
 def check_wheel(files):
@@ -51,6 +42,9 @@ def check_wheel(files):
     metadata = email.message_from_bytes(others["METADATA"])
     needed = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert [line.partition(">")[0] for line in needed] == ["click", "filelock", "numpy", "rich", "safetensors"], needed
+    pages = [p for what in ("*.md", "docs/**/*.md", "examples/*.py", "pycudnnrnn/**/*.py") for p in ROOT.glob(what)]
+    extras = re.findall(r"(?:pip install '?\.|pycudnnrnn)\[([a-z0-9]+)\]", "".join(p.read_text("utf-8") for p in pages))
+    assert {*extras} <= {*metadata.get_all("Provides-Extra")}, "what a reader is told to install"
     assert "Root-Is-Purelib: true" in others["WHEEL"].decode()
 
 
@@ -84,54 +78,6 @@ def smoke(python, wheel):
         subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
         script = shutil.copy(Path(__file__).with_name("smoke.py"), folder)
         subprocess.run([inside, "-I", "-W", "error", script], check=True, cwd=folder)
-
-
-def run_instructions(wheel):
-    """Follow every instruction to install that pages, examples and errors give; return how many there are.
-
-    What names the checkout is resolved there, as it is typed, and once more by the package's name over the built wheel,
-    as it will be when that is published. What an index has to have is asked of it, and not downloaded: some are large.
-    Then a command that needs an extra runs, after what its error asks for has been installed.
-    """
-    required = sorted(set(instructions()))
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        metadata = email.message_from_bytes(archive.read(name))
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [Path(folder, "bin", "python"), "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "--quiet", *build], check=True)
-        resolve = [*pip, "install", "--quiet", "--dry-run", "--no-deps", "--no-build-isolation"]
-        local = ["--no-index", "--find-links", wheel.parent]
-        asked = set()
-        for argument in sorted({argument for arguments in required for argument in arguments}):
-            if not argument.startswith("."):
-                needed = Requirement(argument)
-                asked.add(needed.name)
-                if needed.specifier:
-                    subprocess.run([*resolve, argument], check=True)
-                continue
-            extras = set(re.findall(r"[a-z0-9]+", argument))
-            assert extras <= set(metadata.get_all("Provides-Extra")), argument
-            subprocess.run([*resolve, argument], check=True, cwd=ROOT)
-            subprocess.run([*resolve, *local, f"pycudnnrnn{argument[1:]}"], check=True, cwd=folder)
-            asked |= {
-                needed.name
-                for needed in map(Requirement, metadata.get_all("Requires-Dist"))
-                if needed.marker and any(needed.marker.evaluate({"extra": extra}) for extra in extras)
-            }
-        for package in sorted(asked - {"pycudnnrnn"}):
-            subprocess.run([*pip, "index", "-qq", "versions", package], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([*pip, "install", "--quiet", wheel], check=True)
-        program = Path(folder, "bin", "pycudnnrnn")
-        command = [program, "layout", "lstm", "1", "4", "3", "--output", Path(folder, "a.png")]
-        error = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert error.returncode == 1, error
-        by_itself = INSTRUCTION.search(error.stderr)
-        subprocess.run([*pip, "install", "--quiet", *by_itself[1].split()], check=True)
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return len(required)
 
 
 if __name__ == "__main__":
