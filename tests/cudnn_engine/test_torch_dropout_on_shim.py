@@ -84,8 +84,10 @@ def test_a_repetition_has_its_masks_until_too_many_forwards_came_between_and_rai
     expected = torch.autograd.grad(loss_before(plainly, KEPT_MAX), list(module.parameters()))
     played.calls.clear()
     loss_before(repeats, KEPT_MAX - 1).backward()
-    assert len(seedings(played)) == 1, "what runs again leaves the chain where it was"
+    assert len(seedings(played)) == 1
     equal([weight.grad for weight in module.parameters()], expected)
+    y, chain = outputs_of_one(module, x), (first_seed(8), KEPT_MAX)
+    equal([y], [on_numpy(module, x, run=outputs_of_one, chain=chain)])  # what ran again left the chain where it was
     late, launched = loss_before(repeats, KEPT_MAX), len(played.launches)
     with pytest.raises(EngineError, match=f"kept for the latest {KEPT_MAX} forwards.*run the backward"):
         late.backward()
