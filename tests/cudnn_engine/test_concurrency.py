@@ -2,6 +2,7 @@
 
 import functools
 import os
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import engine, handles, runtime
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.ops._dropout import Dropouts
+from pycudnnrnn.passes import FORWARD, CallConfig
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
 from tests.helpers.together import meeting, together
@@ -29,6 +32,7 @@ def test_threads_have_handles_of_their_own_and_equal_results(play):
     problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
     arrays = on_device(device, problem)
     expected = problem.results()
+    LSTM.prepare(3, 2, is_training=True, sequence_lengths=[3, 1], device="cuda")  # all threads have its native calls
     wrong = []
 
     def work(_):
@@ -45,6 +49,7 @@ def test_threads_have_handles_of_their_own_and_equal_results(play):
         users.setdefault(handle, set()).add(thread)
     assert len(users) == 8
     assert all(len(threads) == 1 for threads in users.values())
+    assert len({arguments[4] for name, arguments, _ in played.calls if name == "cudnnRNNForward"}) == 8, "of lengths"
 
 
 def makings(monkeypatch, owner, name, ask):
@@ -76,6 +81,24 @@ def test_what_two_threads_ask_for_at_once_is_made_once(play, monkeypatch):
         (engine, "CudaDevice", lambda _: engine.cudnn_engine(0)),
     ):
         assert makings(monkeypatch, owner, name, ask) == 1, name
+
+
+def test_random_states_at_an_address_are_locked_while_they_are_written_and_a_forward_is_launched(play, monkeypatch):
+    played, engine, device = play()
+    states, order = device.address(device.empty((engine.dropout_states_nbytes(),), np.dtype(np.uint8))), []
+    config = CallConfig(RNNSpec("gru", 2, 3, 4, dropout=0.5), Schedule(4, 3), keep_reserve=True)
+    batch = engine.addressed(0x10, config, drops=True)
+    with engine.runtime.launching() as handle:
+        lock = engine.runtime.dropout_at(handle, states, 0.5).lock = mock.MagicMock()
+    lock.__enter__.side_effect = lambda: order.append("lock")
+    lock.__exit__.side_effect = lambda *_: order.append("free")
+    for name in ("cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor", "cudnnRNNForward"):
+        monkeypatch.setattr(played, name, lambda *_, name=name: order.append(name))
+    engine.write_dropout_states(0x10, states, 7)
+    at = dict.fromkeys((*FORWARD.names, "workspace"), 0x1000) | dict.fromkeys(("cx", "cy"))
+    batch.forward(0x10, config.schedule, at, states=states)
+    seeds, forward = ["cudnnSetDropoutDescriptor"], ["cudnnRestoreDropoutDescriptor", "cudnnRNNForward"]
+    assert order == ["lock", *seeds, "free", "lock", *forward, "free"]
 
 
 def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play):
