@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn.engines.numpy_engine import calls
+from pycudnnrnn.engines import use_engine
+from pycudnnrnn.engines.numpy_engine import NumpyEngine, calls
 from pycudnnrnn.testing.strategies import problems, specs
 from tests.helpers.examples import examples
 from tests.helpers.results import assert_same
@@ -15,7 +16,8 @@ from tests.helpers.results import assert_same
 @examples(300)
 @given(problems(specs(max_layers=2)), st.integers(1, 200))
 def test_what_is_chosen_for_speed_changes_no_number(problem, block):
-    with mock.patch.object(calls, "BLOCK_ROWS", block), mock.patch.object(calls, "BLOCK_ROWS_A_UNIT", 0):
+    cuts = mock.patch.multiple(calls, BLOCK_ROWS=block, BLOCK_ROWS_A_UNIT=0)
+    with use_engine(NumpyEngine()), cuts:  # each engine remembers how it cut a batch
         cut = problem.results()
         inferred = problem.forward(is_training=False).output
     whole = problem.results()
