@@ -30,13 +30,6 @@ def test_the_first_pages_picture_is_what_its_script_draws():
     assert (pictures.PICTURES / pictures.OVERVIEW).read_text(encoding="utf-8") == pictures.overview()
 
 
-def test_every_picture_is_made_by_a_script_and_shown_on_a_page():
-    names = {pictures.OVERVIEW, *pictures.LAYOUTS, *(path.name for path in tour.page(stored()) if path != tour.PAGE)}
-    assert {path.name for path in pictures.PICTURES.iterdir()} == names
-    pages = "".join(path.read_text() for path in pictures.PICTURES.parent.rglob("*.md"))
-    assert [name for name in names if f"pictures/{name})" not in pages] == []
-
-
 def test_the_page_of_the_tour_is_its_notebook():
     for path, data in tour.page(stored()).items():
         assert path.read_bytes() == data, f"python -m docs.tour writes {path.name}"
