@@ -98,6 +98,15 @@ def test_the_median_decides_and_who_fails_while_it_is_timed_is_out(play):
     assert [trial.time_us for trial in choice.trials] == [900, None, 700, 1000]
 
 
+def test_no_candidate_is_compiled_beside_one_that_takes_less_than_500_us(play):
+    _, _, device = play()
+    device.times = {(STANDARD, "fma"): 499.0}
+    assert gru().prepare(3, 2, device="cuda:0").algo == STANDARD
+    (choice,) = ops.algorithm_choices()
+    reasons = {trial.algo: trial.reason for trial in choice.trials}
+    assert reasons == {STANDARD: "", STATIC: "", SMALL_H: "", DYNAMIC: "not compiled: another takes 499 us"}
+
+
 def test_when_every_candidate_fails_the_error_says_how_each_did(play):
     played, _, device = play()
     played.refused = {("cudnnRNNForward", algo): EXECUTION_FAILED for algo in map(str, ALGORITHMS[1:])}
