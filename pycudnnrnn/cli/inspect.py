@@ -75,18 +75,19 @@ def inspect(file: Path, as_json: bool) -> None:
 def _inspect_other(file: Path, *, as_json: bool) -> bool:
     """Show the RNNs of a file that is no checkpoint, or of the index of one. Return False for any other file."""
     suffix, framework = suffix_of(file), ""
-    contents: Any = {}
+    contents: Any = None
     if is_tensorflow(file):
-        framework, kind, contents = "tensorflow", "tensorflow, the index alone", _stand_ins(specs_without_data(file))
+        framework, kind = "tensorflow", "tensorflow, the index alone"
+        contents = _stand_ins(specs_without_data(file)) or None
     elif suffix == ".onnx":
         framework = kind = "onnx"
         contents = load_onnx(file)
     elif suffix in FILE_FORMATS and suffix != ".safetensors":
         framework, contents = FILE_FORMATS[suffix].framework, FILE_FORMATS[suffix].read(file, None).arrays
         kind = framework or "no framework recorded"
-    count = len(contents.graph.node) if framework == "onnx" else _count_arrays(contents)
-    if not count:
+    if contents is None:
         return False
+    count = len(contents.graph.node) if framework == "onnx" else _count_arrays(contents)
     rnns = rnns_in(contents, framework)
     others = count - sum(size for _, _, size in rnns)
     if as_json:

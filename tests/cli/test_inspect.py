@@ -175,6 +175,8 @@ def test_another_programs_file_is_read_and_said_to_have_no_hash(run, tmp_path):
     assert (report["tensors"]["a"]["mean"], report["tensors"]["none"]["mean"]) == (2, None)
     out = run("inspect", "a.safetensors")[1]
     assert all(text in out for text in ("checksum: none", " NaN", " inf", "(1 not finite)"))
+    np.savez(tmp_path / "none.npz")
+    assert run("inspect", "none.npz") == (1, "", "pycudnnrnn: pytorch: arrays: empty\n")
 
 
 def test_a_damaged_file_ends_in_one_line(run, saved, tmp_path):
