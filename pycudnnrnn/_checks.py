@@ -215,6 +215,7 @@ _METHODS: Final = {
     "Saver.__init__": 'name what to save: Saver({"encoder": layer}), or Saver([layer])',
     "Saver.save": "there is no session here: save(path, global_step)",
     "Saver.restore": "there is no session here: restore(path)",
+    "RNNParamsSaveable.__init__": 'TF 1.3\'s "a/rnn" is CudnnOpaqueParamsSaveable.of(params, op.spec, "a", name)',
     "algorithm_choices": 'it lists the choices of a device: algorithm_choices(device="cuda:0")',
 }
 """Calls whose arguments people expect to be others, and how they are called here."""

@@ -510,6 +510,7 @@ class RNNParamsSaveable(Saveable):
     Source: tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, TF 1.2.
     """
 
+    @with_hints
     def __init__(
         self,
         params_to_canonical: Callable[[Any], tuple[list[Any], list[Any]]],
@@ -518,7 +519,7 @@ class RNNParamsSaveable(Saveable):
         name: str = "params_canonical",
     ) -> None:
         if isinstance(params_to_canonical, CudnnRNN):
-            how = "the op's method, as in TF 1.2; TF 1.3's cells are CudnnOpaqueParamsSaveable.of(params, op.spec, ...)"
+            how = "the op's method; TF 1.3's 'a/rnn' is CudnnOpaqueParamsSaveable.of(params, op.spec, 'a', name)"
             raise ArgumentTypeError("params_to_canonical", how, type(params_to_canonical))
         variables = param_variables if isinstance(param_variables, (list, tuple)) else [param_variables]
         if len(variables) != 1:
