@@ -19,7 +19,7 @@ import numpy as np
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._arrays import Array, ArrayT
 from pycudnnrnn._assignment import uninterrupted
-from pycudnnrnn._checks import check_bool, check_int, shorten, with_hints
+from pycudnnrnn._checks import check_bool, check_int, check_type, shorten, with_hints
 from pycudnnrnn._tf1.arguments import (
     InitializerLike,
     check_initializer,
@@ -59,10 +59,8 @@ def check_canonical(canonical: Any) -> Canonical:
     """Return a `Canonical`; raise an error for anything else."""
     from pycudnnrnn.convert import Canonical  # noqa: PLC0415  slow to import, and rarely needed
 
-    if not isinstance(canonical, Canonical):
-        expected = "a convert.Canonical, such as convert.pytorch.to_canonical returns"
-        raise ArgumentTypeError("canonical", expected, type(canonical))
-    return canonical
+    check_type("canonical", canonical, Canonical, "a convert.Canonical, such as convert.pytorch.to_canonical returns")
+    return cast("Canonical", canonical)
 
 
 class RNNLayer(TF1Layer):
@@ -282,16 +280,14 @@ class RNNLayer(TF1Layer):
             >>> CudnnGRU.from_spec(RNNSpec("gru", 1, num_units=8, input_size=4)).params.shape
             (336,)
         """
-        if not isinstance(spec, RNNSpec):
-            raise ArgumentTypeError("spec", "an RNNSpec", type(spec))
+        check_type("spec", spec, RNNSpec, "an RNNSpec")
         if spec.mode is not cls._mode:
             expected = f"{str(cls._mode)!r}, the cell of {cls.__name__} (layers.from_canonical chooses the class)"
             raise ArgumentError("rnn_mode", expected, repr(str(spec.mode)))
         options = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
         for absent in ("mode", "input_size", *(() if spec.has_cell_state else ("num_proj", "cell_clip"))):
             del options[absent]
-        kind: Any = cls
-        layer: Self = kind(name=name, device=device, kernel_initializer="zeros", bias_initializer="zeros", **options)
+        layer = cls(name=name, device=device, kernel_initializer="zeros", bias_initializer="zeros", **options)
         layer.build((None, None, spec.input_size))
         return layer
 
