@@ -29,7 +29,7 @@ MATHS = {
 EVERY = specs(
     algorithms=ALGORITHMS, dtypes=list(DTYPES), math_types=[None, *MathType], compute_dtypes=[None, *DTYPES],
     max_layers=9, max_units=99,
-)  # fmt: skip
+) | specs(projection=True, max_units=99)  # fmt: skip
 
 
 @examples(1000)
