@@ -59,7 +59,7 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         packed = isinstance(input, PackedSequence)
         data, batch_sizes, order, way_back = input if packed else (input, None, None, None)
         if not isinstance(data, torch.Tensor):
-            raise ArgumentTypeError("input", "a tensor; a model is traced by torch.fx before replace_rnns", type(data))
+            raise ArgumentTypeError("input", "a tensor or a PackedSequence", type(data))
         if lengths is not None:
             return self._padded(input, hx, lengths)
         current = map(self._parameters.get, self._flat_weights_names)

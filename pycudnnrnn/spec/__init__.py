@@ -397,6 +397,7 @@ class RNNSpec:
             sides = zip(clip, (-math.inf, math.inf), strict=True)
             fields["cell_clip"] = tuple(side if bound is None else bound for bound, side in sides)
         spec = cls(**fields)
-        if json.loads(spec.to_json()) != written:  # which writes no value that is still to be chosen, such as None
-            raise ArgumentError("text", expected, shorten(text))
+        again = json.loads(spec.to_json())  # which writes no value that is still to be chosen, such as None
+        if other := [name for name in again | written if again.get(name, ...) != written.get(name, ...)]:
+            raise ArgumentError("text", expected, f"unknown or other: {', '.join(map(shorten, other))}")
         return spec
