@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import CudnnGRU, CudnnLSTM, Saver, checkpoint, ops
+from pycudnnrnn.checkpoint import items
 from pycudnnrnn.errors import ArgumentError, CheckpointError, StateError
 from pycudnnrnn.saveable import CudnnOpaqueParamsSaveable, RNNParamsSaveable
 from tests.helpers.layers import built
@@ -301,6 +302,15 @@ def test_things_go_by_their_names_or_keys_and_tf_12s_saveable_too(tmp_path, form
     assert all(map(np.array_equal, before, arrays))
     items = "'cudnn_lstm': CudnnLSTM, 'm': CudnnGRUSaveable, 'b/scale': Variable, '{}': RNNParamsSaveable"
     assert repr(saver) == f"Saver({{{items.format(old.name)}}}, max_to_keep=5)"
+
+
+def test_each_model_of_a_file_is_known_by_its_key_whatever_its_scope_is(tmp_path):
+    """The first has a scope below its key, where another key has a model of the same shapes."""
+    layers = {"a": saveable_of(built(seed=1), "x"), "a/b": built(seed=2), "c/": built(seed=3), "n": np.zeros(1)}
+    _, _, models = items.read(Saver(layers).save(tmp_path / "m"))
+    assert {key: model and model.scope for key, model in models.items()} == {
+        "a": "a/x/", "a/b": "a/b/", "c/": "c/", "n": None,
+    }  # fmt: skip
 
 
 def test_tensorflows_session_is_answered_with_how_the_call_is_here(tmp_path):
