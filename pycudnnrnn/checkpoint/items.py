@@ -327,11 +327,17 @@ def _models_in(file: OpenFile) -> dict[str, Model | None]:
         # sequence of items, the names do not contain the key.
         spec, prefix = spec_in(states[key]), f"{key.removesuffix('/')}/" if key else ""
         check_has_room(file.specs, spec)
-        for scope in (prefix, *filter(lambda scope: scope.startswith(prefix), free), ""):
-            if all(shapes.get(scope + tensor.name) == tensor.shape for tensor in tf_tensors(spec)):
-                models[key] = Model(spec, scope)
-                free = [other for other in free if other != scope]
-                break
-        else:
+        inner = [scope for scope in free if scope.startswith(prefix)]
+        fitting = [
+            scope
+            for scope in (prefix, *inner, "")
+            if all(shapes.get(scope + tensor.name) == tensor.shape for tensor in tf_tensors(spec))
+        ]
+        if not fitting:
             raise Refusal("mismatch", f"the tensors of {shorten(key)} are not there, or not as its spec has them")
+        if fitting[0] != prefix and len({*fitting} - {""}) > 1:
+            scopes = f"{shorten(fitting[0])} or {shorten(fitting[1])}"
+            raise Refusal("mismatch", f"the tensors of {shorten(key)} may be at {scopes}: restore them by a Saver")
+        models[key] = Model(spec, fitting[0])
+        free = [scope for scope in free if scope != fitting[0]]
     return models

@@ -311,6 +311,9 @@ def test_each_model_of_a_file_is_known_by_its_key_whatever_its_scope_is(tmp_path
     assert {key: model and model.scope for key, model in models.items()} == {
         "a": "a/x/", "a/b": "a/b/", "c/": "c/", "n": None,
     }  # fmt: skip
+    unclear = {"a": saveable_of(built(seed=1), "y/x"), "a/y": saveable_of(built(seed=2), "z")}
+    with pytest.raises(CheckpointError, match="tensors of 'a/y' may be at 'a/y/x/' or 'a/y/z/'"):
+        items.read(Saver(unclear).save(tmp_path / "unclear"))
 
 
 def test_tensorflows_session_is_answered_with_how_the_call_is_here(tmp_path):
