@@ -39,6 +39,6 @@ def test_the_fuzzer_finds_nothing_in_its_first_runs(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    counts = re.findall(r"^Done (\d+) in", done.stderr, re.MULTILINE)
+    counts = re.findall(r"^Done (\d+) runs in", done.stderr, re.MULTILINE)
     assert len(counts) == len(names)
     assert all(int(count) >= 500 for count in counts), "the fuzzer may end one run later"
