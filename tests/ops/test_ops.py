@@ -14,7 +14,9 @@ from hypothesis import given
 from pycudnnrnn import RNNSpec, convert, ops
 from pycudnnrnn._recent import Recent
 from pycudnnrnn.engines import engine_for
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.engines.numpy_engine.engine import NumpyEngine
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, StateError
+from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.calls import call_of
 from tests.helpers.examples import examples
@@ -242,3 +244,23 @@ def test_a_stream_piece_by_piece_is_the_whole_sequence(kind):
             op.stream(problem.params, states)
     with pytest.raises(ArgumentError, match="'unidirectional': a backward direction starts at the end of the input"):
         kind(1, 3, 4, direction="bidirectional").stream(problem.params)
+
+
+class OtherDevice(NumpyEngine):
+    device = "cpu:1"
+
+
+def test_a_device_that_continues_from_a_restored_dropout_counts_as_one_that_ran_once_it_has_run():
+    """The state of the device that ran is saved; two that ran apart are an error."""
+    spec, restored = RNNSpec("gru", 2, 3, 2, dropout=0.5), ops.DropoutState("numpy", seed=5, position=7)
+    dropouts = Dropouts(spec, {"numpy": restored})
+    first, second = (dropouts.on(engine) for engine in (NumpyEngine(), OtherDevice()))
+    assert dropouts.states() == [restored]
+    with first.forward():
+        pass
+    assert dropouts.states() == [dataclasses.replace(restored, position=8)]
+    for _ in range(2):
+        with second.forward():
+            pass
+    with pytest.raises(StateError, match="the dropout states of cpu and cpu:1 differ"):
+        dropouts.states()
