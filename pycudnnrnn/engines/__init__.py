@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycudnnrnn import _arrays
 from pycudnnrnn._checks import check_int, shorten
-from pycudnnrnn.errors import ArgumentTypeError
-from pycudnnrnn.layout import ParamLayout
+from pycudnnrnn.errors import ArgumentTypeError, LayoutError
+from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Arrays, CallConfig, Pass
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import SEED_MAX, RNNSpec
@@ -322,6 +322,20 @@ def engine_for(device: str) -> Engine:
     index = device.partition(":")[2]
     engine = cudnn_engine(int(index) if index else None)
     return _engines.setdefault(device, engine) if index else engine  # the current device may change
+
+
+def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:
+    """Raise an error for params in the arithmetic layout, if the engine's layout has another size.
+
+    Raises:
+        LayoutError: params of that size.
+    """
+    predicted, size = arithmetic_layout(spec).size, engine.layout(spec).size
+    if predicted != size and tuple(params.shape) == (predicted,):
+        raise LayoutError(
+            f"{name} has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
+            "an op's move_params brings a buffer from one to the other"
+        )
 
 
 @contextlib.contextmanager

@@ -15,10 +15,9 @@ import numpy as np
 
 from pycudnnrnn import _arrays, ops
 from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten, with_hints
-from pycudnnrnn.engines import POSITION_MAX, engine_for
+from pycudnnrnn.engines import POSITION_MAX, check_size, engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
-from pycudnnrnn.ops._take import check_size
 from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
 from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
 

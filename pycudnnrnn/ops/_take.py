@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pycudnnrnn import _arrays
-from pycudnnrnn.engines import Engine
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, LayoutError
-from pycudnnrnn.layout import arithmetic_layout
+from pycudnnrnn.engines import Engine, check_size
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
 from pycudnnrnn.passes import Arrays, Name, Slot, slots
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
@@ -146,20 +145,6 @@ class Taker:
                 if name in self._written and name != another and start < stop and other < end:
                     got = f"memory that {self._words[another]} has, too"
                     raise ArgumentError(self._words[name], "memory of its own", got)
-
-
-def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:
-    """Raise an error for params in the arithmetic layout, if the engine's layout has another size.
-
-    Raises:
-        LayoutError: params of that size.
-    """
-    predicted, size = arithmetic_layout(spec).size, engine.layout(spec).size
-    if predicted != size and tuple(params.shape) == (predicted,):
-        raise LayoutError(
-            f"{name} has the {predicted} elements of the arithmetic layout, and {engine.name}'s layout has {size}: "
-            "an op's move_params brings a buffer from one to the other"
-        )
 
 
 def take_params(engine: Engine, spec: RNNSpec, name: str, params: Any, *, written: bool = False) -> Any:
