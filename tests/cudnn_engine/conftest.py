@@ -10,32 +10,39 @@ import pytest
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import algorithms
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
-from tests.stand_in import host_device, shim
+from tests.stand_in import host_device
+from tests.stand_in.shim import Shim
 
 
 @pytest.fixture
 def play(shim_path, monkeypatch):
     """Give a function that makes a shim and runs CUDA calls on it until the test ends."""
-    entered, shims, devices = [], [], []
+    entered, shims = contextlib.ExitStack(), []
     monkeypatch.setattr(algorithms, "WAKE_S", 0)  # nothing sleeps here
 
     def start(**options):
-        played = shim.Shim(shim_path, **options)
+        shims.append(played := Shim(shim_path, **options))
         engine, device = played.engine_and_device()
-        for context in (use_engine(engine), host_device.host_allocator(device)):
-            context.__enter__()
-            entered.append(context)
-        shims.append(played)
-        devices.append(device)
-        return played, engine, device
+        entered.enter_context(use_engine(engine))
+        entered.enter_context(host_device.host_allocator(device))
+        return played
 
-    yield start
-    for context in reversed(entered):
-        context.__exit__(None, None, None)
-    assert [complaint for played in shims for complaint in played.complaints] == []
-    for device in devices:
-        assert all(memory.intact() for memory in device.allocations), "bytes outside an array were written"
+    with entered:
+        yield start
+    for played in shims:
+        assert not played.complaints
+        assert all(memory.intact() for memory in played.device.allocations), "bytes outside an array were written"
     assert not RELEASE_FAILURES
+
+
+@pytest.fixture
+def shim(play):
+    return play()
+
+
+@pytest.fixture
+def device(shim):
+    return shim.device
 
 
 @pytest.fixture

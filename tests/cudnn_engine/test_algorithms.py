@@ -29,18 +29,17 @@ def gru(**keywords):
 
 @pytest.mark.parametrize("fastest", [STANDARD, STATIC, DYNAMIC, SMALL_H])
 @pytest.mark.parametrize("training", [False, True])
-def test_the_fastest_is_chosen_and_the_numbers_stay(play, fastest, training):
-    played, _, device = play()
+def test_the_fastest_is_chosen_and_the_numbers_stay(shim, device, fastest, training):
     device.times = {(fastest, "fma"): 700.0}
     op = gru(dtype="float32", math_type="default")
     problem = make_problem(op, 3, 2, None, seed=1)
     plan = op.prepare(3, 2, is_training=training, device="cuda:0")
     assert (plan.algo, plan.math_type) == (fastest, "fma")
-    played.ran.clear()
+    shim.ran.clear()
     results = run_on(device, problem)
     assert all(np.array_equal(value, results[name]) for name, value in problem.results().items())
     if training:
-        assert played.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
+        assert shim.ran == [(name, fastest, "fma") for name in ("forward", "backward_data", "backward_weights")]
     (choice, *_) = ops.algorithm_choices()
     assert (choice.algo, choice.kind.T, choice.kind.training) == (fastest, 3, training)
     assert {trial.time_us for trial in choice.trials} == {700.0, 1000.0}
@@ -68,19 +67,18 @@ def test_candidates_are_legal_and_never_less_precise_than_asked_and_16_bits_are_
 
 @pytest.mark.parametrize("where", ["layout", "cudnnGetRNNTempSpaceSizes", "cudnnRNNForward", "cudnnRNNBackwardData_v8"])
 @pytest.mark.parametrize("status", [NOT_SUPPORTED, EXECUTION_FAILED])
-def test_a_candidate_that_fails_or_has_another_layout_is_left_out_however_fast(play, where, status):
-    played, _, device = play()
+def test_a_candidate_that_fails_or_has_another_layout_is_left_out_however_fast(shim, device, where, status):
     name = {NOT_SUPPORTED: "CUDNN_STATUS_NOT_SUPPORTED", EXECUTION_FAILED: "CUDNN_STATUS_EXECUTION_FAILED"}[status]
     reason = "another layout" if where == "layout" else f"{where}: {name}"
-    played.layouts = dict.fromkeys((SMALL_H, DYNAMIC) if where == "layout" else (), ShuffledEngine(3))
-    played.refused = {(where, SMALL_H): status, (where, DYNAMIC): status}
+    shim.layouts = dict.fromkeys((SMALL_H, DYNAMIC) if where == "layout" else (), ShuffledEngine(3))
+    shim.refused = {(where, SMALL_H): status, (where, DYNAMIC): status}
     device.times = {(SMALL_H, "fma"): 601.0, (DYNAMIC, "fma"): 602.0, (STATIC, "fma"): 603.0}
     assert gru().prepare(3, 2, is_training=True, device="cuda:0").algo == STATIC
     (choice,) = ops.algorithm_choices()
     reasons = {trial.algo: trial.reason for trial in choice.trials}
     assert reasons == {STANDARD: "", STATIC: "", SMALL_H: reason, DYNAMIC: reason}
     assert {trial.algo for trial in choice.trials if trial.time_us is None} == {SMALL_H, DYNAMIC}
-    played.complaints.clear()
+    shim.complaints.clear()
 
 
 def no_memory_after(*times):
@@ -88,8 +86,7 @@ def no_memory_after(*times):
     raise MemoryError
 
 
-def test_the_median_decides_and_who_fails_while_it_is_timed_is_out(play):
-    _, _, device = play()
+def test_the_median_decides_and_who_fails_while_it_is_timed_is_out(device):
     rounds = {STANDARD: [1.0, *[900.0] * 4], STATIC: [9000.0, *[700.0] * 4]}
     device.times = {(algo, "fma"): itertools.cycle(times) for algo, times in rounds.items()}
     device.times[SMALL_H, "fma"] = no_memory_after(1.0, 1.0)
@@ -98,8 +95,7 @@ def test_the_median_decides_and_who_fails_while_it_is_timed_is_out(play):
     assert [trial.time_us for trial in choice.trials] == [900, None, 700, 1000]
 
 
-def test_no_candidate_is_compiled_beside_one_that_takes_less_than_500_us(play):
-    _, _, device = play()
+def test_no_candidate_is_compiled_beside_one_that_takes_less_than_500_us(device):
     device.times = {(STANDARD, "fma"): 499.0}
     assert gru().prepare(3, 2, device="cuda:0").algo == STANDARD
     (choice,) = ops.algorithm_choices()
@@ -107,20 +103,18 @@ def test_no_candidate_is_compiled_beside_one_that_takes_less_than_500_us(play):
     assert reasons == {STANDARD: "", STATIC: "", SMALL_H: "", DYNAMIC: "not compiled: another takes 499 us"}
 
 
-def test_when_every_candidate_fails_the_error_says_how_each_did(play):
-    played, _, device = play()
-    played.refused = {("cudnnRNNForward", algo): EXECUTION_FAILED for algo in map(str, ALGORITHMS[1:])}
+def test_when_every_candidate_fails_the_error_says_how_each_did(shim, device):
+    shim.refused = {("cudnnRNNForward", algo): EXECUTION_FAILED for algo in map(str, ALGORITHMS[1:])}
     device.times = {(STANDARD, "fma"): no_memory_after()}
     with pytest.raises(EngineError, match="algo='auto': no algorithm runs") as caught:
         gru().prepare(3, 2, device="cuda:0")
     assert all(f"{algo} with fma: cudnnRNNForward: CUDNN_STATUS_EXECUTION_FAILED" in str(caught.value)
                for algo in ALGORITHMS[1:])  # fmt: skip
-    played.complaints.clear()
+    shim.complaints.clear()
     assert ops.algorithm_choices() == ()
 
 
-def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_shape(play):
-    played, _, device = play()
+def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_shape(shim, device):
     op = gru()
     problem = make_problem(op, 3, 2, None, seed=1)
     arrays = on_device(device, problem)
@@ -129,7 +123,7 @@ def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_sh
     timings = 4 * ROUNDS
     assert device.timings == timings
     assert all(np.array_equal(host(arrays[name]), old) for name, old in before.items())
-    xs = {arguments[5] for name, arguments, _ in played.calls if name == "cudnnRNNForward"}
+    xs = {arguments[5] for name, arguments, _ in shim.calls if name == "cudnnRNNForward"}
     assert xs == {arrays["x"].data.ptr}, "measured on the caller's data"
     for every in (None, 2):
         op.forward(arrays["x"], arrays["hx"], arrays["params"], checkpoint_every=every)
@@ -141,8 +135,7 @@ def test_forward_and_backward_are_timed_together_on_the_callers_arrays_once_a_sh
     assert device.timings == 2 * timings + ROUNDS, "ragged lengths are one kind"
 
 
-def test_measuring_does_not_move_the_models_dropout(play):
-    _, _, device = play()
+def test_measuring_does_not_move_the_models_dropout(device):
     auto, plain = gru(dropout=0.5, seed=3, dtype="float64"), ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=3, dtype="float64")
     for _ in range(2):
         results, expected = (run_on(device, make_problem(op, 3, 2, None, seed=1)) for op in (auto, plain))

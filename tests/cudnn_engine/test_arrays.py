@@ -69,11 +69,8 @@ def tensor_over(array):
     return torch.from_numpy(host(array)).as_subclass(CudaTensor)
 
 
-@pytest.fixture
-def played(play, monkeypatch):
-    """A shim and its device, with ways between CuPy and the stand-ins."""
-    shim, _, device = play()
-
+@pytest.fixture(autouse=True)
+def _ways_between_the_libraries(shim, monkeypatch):
     fake = types.SimpleNamespace(
         Array=JaxCudaArray,
         core=types.SimpleNamespace(Tracer=()),
@@ -87,7 +84,6 @@ def played(play, monkeypatch):
         torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=TORCH_STREAM + index)
     )
     monkeypatch.setitem(sys.modules, "jax", fake)
-    return shim, device
 
 
 def put(device, kind, array):
@@ -118,9 +114,8 @@ def run(device, problem, kind, others=None, only=NAMES):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("kind", ["cupy", "torch", "jax"])
-def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(played, kind, dtype):
+def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(device, kind, dtype):
     """But for JAX's: it gives back another's memory when its array is gone, whatever XLA still reads there."""
-    _, device = played
     problem = problem_of(dtype)
     results, expected = run(device, problem, kind), problem.results()
     memory = {(m.address, m.address + m.nbytes) for m in device.allocations}
@@ -146,9 +141,8 @@ STREAMS = {
 
 @pytest.mark.parametrize("only", ["params", "dy"])
 @pytest.mark.parametrize("case", STREAMS)
-def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_others(played, case, only):
+def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_others(shim, device, case, only):
     kind, others, address, waited_for = STREAMS[case]
-    shim, device = played
     cupys = device.current
     waited_for = waited_for and (3 if kind == "jax" or only == "params" else 1)
     run(device, problem_of(), kind, others, only=(only,))
@@ -166,8 +160,7 @@ def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_othe
     assert [stream.ptr for stream in device.synchronized] == [main] * waited_for
 
 
-def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_each_replay(played, monkeypatch):
-    shim, device = played
+def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_each_replay(shim, device, monkeypatch):
     problem, cupys = problem_of(), device.current
     plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
     graph = plan.capture(put(device, "torch", problem.params))
@@ -186,8 +179,7 @@ def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_eac
     assert np.array_equal(get(graph.y), problem.forward(is_training=False).output)
 
 
-def test_params_that_move_are_ready_for_cupys_stream(played):
-    _, device = played
+def test_params_that_move_are_ready_for_cupys_stream(device):
     use_host_cupy(device)
     problem = problem_of()
     moved = problem.op.move_params(put(device, "torch", problem.params), "cuda:0")
@@ -195,8 +187,7 @@ def test_params_that_move_are_ready_for_cupys_stream(played):
     assert [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits][-1] == (device.current.ptr, TORCH_STREAM)
 
 
-def test_arrays_on_two_devices_are_refused_with_both_named(played):
-    _, device = played
+def test_arrays_on_two_devices_are_refused_with_both_named(device):
     problem = problem_of()
     x, hx, cx, params = (put(device, "torch", getattr(problem, name)) for name in NAMES[:4])
     with pytest.raises(ArgumentError, match="Invalid params: one on cpu, expecting an array on cuda:0"):

@@ -14,16 +14,15 @@ LSTM = ops.CudnnLSTM(1, 8, 4)
 
 
 @pytest.fixture
-def refused(play):
+def refused(shim):
     """Give a function that prepares what is refused, and returns the argument that the error names."""
-    played, _, _ = play()
     LSTM.prepare(3, 2, device="cuda:0")  # the handle is made
 
     def name_of(op, *sizes, **keywords):
-        played.calls.clear()
+        shim.calls.clear()
         with pytest.raises(ArgumentError) as caught:
             op.prepare(*sizes, **keywords, device="cuda:0")
-        assert not played.calls
+        assert not shim.calls
         return caught.value.argument
 
     return name_of

@@ -26,9 +26,8 @@ ROUNDS = 1250 if PROFILE == "nightly" else 10
 """Forwards with their backwards, a thread: at night 10,000 in all."""
 
 
-def test_threads_have_handles_of_their_own_and_equal_results(play):
+def test_threads_have_handles_of_their_own_and_equal_results(shim, device):
     """R12: 8 threads; no handle is in two of them, and every result is the NumPy engine's, bit for bit."""
-    played, engine, device = play()
     problem = make_problem(LSTM, 3, 2, [3, 1], seed=1)
     arrays = on_device(device, problem)
     expected = problem.results()
@@ -36,22 +35,22 @@ def test_threads_have_handles_of_their_own_and_equal_results(play):
     wrong = []
 
     def work(_):
-        with use_engine(engine):  # a context is a thread's own
+        with use_engine(shim.native):  # a context is a thread's own
             for _ in range(ROUNDS):
                 fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=[3, 1])
                 grads = fwd.backward(arrays["dy"], arrays["dhy"], arrays["dcy"], out=device.from_host(problem.params))
                 wrong.append(not np.array_equal(host(grads.params), expected["dparams"]))
 
     for _ in range(2):  # the second eight take over the handles of the first, which have ended
-        played.launches.clear()
+        shim.launches.clear()
         together(8, work)
         users = {}
-        for _, handle, _, thread in played.launches:
+        for _, handle, _, thread in shim.launches:
             users.setdefault(handle, set()).add(thread)
         assert len(users) == 8
         assert all(len(threads) == 1 for threads in users.values())
     assert wrong == [False] * 16 * ROUNDS
-    assert len({arguments[4] for name, arguments, _ in played.calls if name == "cudnnRNNForward"}) == 8, "of lengths"
+    assert len({arguments[4] for name, arguments, _ in shim.calls if name == "cudnnRNNForward"}) == 8, "of lengths"
 
 
 def makings(monkeypatch, owner, name, ask):
@@ -68,9 +67,8 @@ def makings(monkeypatch, owner, name, ask):
     return len(calls)
 
 
-def test_what_two_threads_ask_for_at_once_is_made_once(play, monkeypatch):
-    _, device_engine, device = play()
-    running, handle = device_engine.runtime, handles.Handle(device_engine.runtime.library)
+def test_what_two_threads_ask_for_at_once_is_made_once(shim, device, monkeypatch):
+    running, handle = shim.native.runtime, handles.Handle(shim.native.runtime.library)
     dropouts = Dropouts(RNNSpec("gru", 2, 3, 4, dropout=0.5), {})
     monkeypatch.setattr(_libcudnn, "_libraries", {})
     monkeypatch.setattr(engine, "_engine", functools.cache(lambda index: (engine.CudaDevice(index), index)))
@@ -78,47 +76,45 @@ def test_what_two_threads_ask_for_at_once_is_made_once(play, monkeypatch):
     for owner, name, ask in (
         (runtime, "DropoutAt", lambda _: running.dropout_at(handle, None, 0.5)),
         (runtime, "StreamStates", lambda _: running.states_on(handle, device.stream().ptr)),
-        (device_engine, "dropout", lambda _: dropouts.on(device_engine)),
+        (shim.native, "dropout", lambda _: dropouts.on(shim.native)),
         (_libcudnn, "Library", lambda _: _libcudnn.load()),
         (engine, "CudaDevice", lambda _: engine.cudnn_engine(0)),
     ):
         assert makings(monkeypatch, owner, name, ask) == 1, name
 
 
-def test_random_states_at_an_address_are_locked_while_they_are_written_and_a_forward_is_launched(play, monkeypatch):
-    played, engine, device = play()
-    states, order = device.address(device.empty((engine.dropout_states_nbytes(),), np.dtype(np.uint8))), []
+def test_random_states_at_an_address_are_locked_while_they_are_written_or_read(shim, device, monkeypatch):
+    states, order = device.address(device.empty((shim.native.dropout_states_nbytes(),), np.dtype(np.uint8))), []
     config = CallConfig(RNNSpec("gru", 2, 3, 4, dropout=0.5), Schedule(4, 3), keep_reserve=True)
-    batch = engine.addressed(0x10, config, drops=True)
-    with engine.runtime.launching() as handle:
-        lock = engine.runtime.dropout_at(handle, states, 0.5).lock = mock.MagicMock()
+    batch = shim.native.addressed(0x10, config, drops=True)
+    with shim.native.runtime.launching() as handle:
+        lock = shim.native.runtime.dropout_at(handle, states, 0.5).lock = mock.MagicMock()
     lock.__enter__.side_effect = lambda: order.append("lock")
     lock.__exit__.side_effect = lambda *_: order.append("free")
     for name in ("cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor", "cudnnRNNForward"):
-        monkeypatch.setattr(played, name, lambda *_, name=name: order.append(name))
-    engine.write_dropout_states(0x10, states, 7)
+        monkeypatch.setattr(shim, name, lambda *_, name=name: order.append(name))
+    shim.native.write_dropout_states(0x10, states, 7)
     at = dict.fromkeys((*FORWARD.names, "workspace"), 0x1000) | dict.fromkeys(("cx", "cy"))
     batch.forward(0x10, config.schedule, at, states=states)
     seeds, forward = ["cudnnSetDropoutDescriptor"], ["cudnnRestoreDropoutDescriptor", "cudnnRNNForward"]
     assert order == ["lock", *seeds, "free", "lock", *forward, "free"]
 
 
-def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(play):
+def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(shim, device):
     """The child can still use the NumPy engine."""
-    played, _, device = play()
     problem = make_problem(LSTM, 3, 2, None, seed=1)
     arrays = on_device(device, problem)
     expected, graph = problem.results()["y"], LSTM.prepare(3, 2, device="cuda:0").capture(arrays["params"])
-    owners = [handles.Handle(played.library)]
+    owners = [handles.Handle(shim.library)]
     child = os.fork()
     if child == 0:
-        code, before = 1, played.counts["cudnnDestroy"]  # the parent may have collected earlier tests' handles
+        code, before = 1, shim.counts["cudnnDestroy"]  # the parent may have collected earlier tests' handles
         try:
             owners.clear()
             for call in (lambda: LSTM(arrays["x"], None, None, arrays["params"]), graph.replay):
                 with pytest.raises(EngineError, match="spawn"):
                     call()
-            calm = played.counts["cudnnDestroy"] == before
+            calm = shim.counts["cudnnDestroy"] == before
             code = 0 if calm and np.array_equal(problem.results()["y"], expected) else 2
         finally:
             os._exit(code)

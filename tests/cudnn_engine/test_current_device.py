@@ -19,8 +19,7 @@ OTHER = 5
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "params"])
-def test_a_call_is_made_where_its_arrays_are(play, name):
-    _, _, device = play()
+def test_a_call_is_made_where_its_arrays_are(device, name):
     model = Model(device)
     with device.where(OTHER):
         CALLS[name](model)
@@ -32,8 +31,7 @@ def same(*pairs):
         assert np.array_equal(host(array), host(expected))
 
 
-def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(play, monkeypatch):
-    _, _, device = play()
+def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(device, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", use_host_cupy(device))
     with device.where(OTHER):
         layer = CudnnLSTM(2, 3, dtype="float64", device="cuda:0", seed=1)

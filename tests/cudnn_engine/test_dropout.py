@@ -17,8 +17,7 @@ def gru():
 
 
 @pytest.mark.parametrize("lengths", [None, [4, 0, 2]], ids=["whole", "in parts"])
-def test_a_training_call_that_keeps_no_reserve_drops_as_one_that_does(play, lengths):
-    _, _, device = play()
+def test_a_training_call_that_keeps_no_reserve_drops_as_one_that_does(device, lengths):
     op = gru()
     problem = make_problem(op, 4, 3, lengths, seed=1)
     arrays = on_device(device, problem)
@@ -31,19 +30,17 @@ def test_a_training_call_that_keeps_no_reserve_drops_as_one_that_does(play, leng
     assert not np.array_equal(host(still), expected)
 
 
-def test_a_forward_that_cudnn_refuses_has_moved_nothing_on(play):
-    played, _, device = play()
+def test_a_forward_that_cudnn_refuses_has_moved_nothing_on(shim, device):
     op = gru()
     arrays = on_device(device, make_problem(op, 4, 3, None, seed=1))
     before = op.dropout_state("cuda:0")
-    played.fail["cudnnRNNForward", 1] = 5000
+    shim.fail["cudnnRNNForward", 1] = 5000
     with pytest.raises(CudnnError):
         op.forward(arrays["x"], None, arrays["params"])
     assert op.dropout_state("cuda:0") == before
 
 
-def test_a_state_that_cannot_be_continued_is_refused(play):
-    play()
+def test_a_state_that_cannot_be_continued_is_refused(shim):
     op = gru()
     state = op.dropout_state("cuda:0")
     for wrong in (dataclasses.replace(state, data=state.data[:-1]), dataclasses.replace(state, position=3, data=b"")):
@@ -61,8 +58,7 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS)
-def test_states_are_read_after_the_forward_that_moved_them_on(play, monkeypatch, read):
-    _, _, device = play()
+def test_states_are_read_after_the_forward_that_moved_them_on(device, monkeypatch, read):
     op, waited = gru(), []
     arrays = on_device(device, make_problem(op, 4, 3, None, seed=1))
     plan = op.prepare(4, 3, is_training=True, device="cuda:0")

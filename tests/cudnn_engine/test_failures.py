@@ -28,15 +28,15 @@ def unchanged(arrays, problem):
 @pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
 def test_a_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play, op):
     """The status codes in turn, at the first and the last of each call; the inputs are unchanged."""
-    first, _, device = play()
-    run_on(device, make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5))
+    first = play()
+    run_on(first.device, make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5))
     statuses = itertools.cycle(STATUSES)
     calls = {(name, nth) for name, times in first.counts.items() for nth in (1, times)}
     for name, nth in sorted(call for call in calls if call[0] not in {"cudnnGetVersion", "cudnnDestroy"}):
-        played, _, device = play()
-        played.fail[name, nth] = status = next(statuses)
+        shim = play()
+        shim.fail[name, nth] = status = next(statuses)
         problem = make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5)
-        arrays = on_device(device, problem)
+        arrays = on_device(shim.device, problem)
         with pytest.raises(CudnnError, match=status.c_name) as caught:
             run(problem, arrays)
         assert (caught.value.function, caught.value.code) == (name, status)
@@ -49,9 +49,8 @@ def test_a_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play,
 
 
 @pytest.mark.parametrize(("T", "lengths"), [(4, None), (4, [3, 0, 2]), (6, None)], ids=["one call", "empty", "long"])
-def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(play, monkeypatch, T, lengths):
+def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(shim, device, monkeypatch, T, lengths):
     """A forward has moved no dropout."""
-    _, engine, device = play()
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 4)
     op = ops.CudnnGRU(2, 3, 4, dtype="float64", dropout=0.5, seed=3)
     problem = make_problem(op, T, 3, lengths, seed=5)
@@ -61,7 +60,7 @@ def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(
     expected = run(problem, arrays)
     after = op.dropout_state("cuda:0")
     op.set_dropout_state(start)
-    engine.runtime.natives.calls.clear()
+    shim.native.runtime.natives.calls.clear()
 
     @contextlib.contextmanager
     def failing(nth):
@@ -94,12 +93,11 @@ def test_each_allocation_failing_in_turn_is_a_memory_error_that_changes_nothing(
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 0]], ids=["one call", "in parts"])
-def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_up(play, lengths):
-    played, _, device = play()
+def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_up(shim, device, lengths):
     problem = make_problem(LSTM, 3, 2, lengths, seed=5)
     arrays = on_device(device, problem)
     fwd = LSTM.forward(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], sequence_lengths=lengths)
-    played.fail["cudnnRNNBackwardData_v8", 1] = 5000
+    shim.fail["cudnnRNNBackwardData_v8", 1] = 5000
     with pytest.raises(CudnnError):
         fwd.backward_data(arrays["dy"])
     with pytest.raises(StateError, match="used up"):
@@ -108,8 +106,7 @@ def test_a_backward_that_fails_once_it_has_begun_says_that_the_reserve_is_used_u
         fwd.backward_weights()
 
 
-def test_more_steps_in_both_directions_than_one_call_takes_are_refused_with_what_to_do_instead(play, monkeypatch):
-    played, _, device = play()
+def test_more_steps_in_both_directions_than_one_call_takes_are_refused(shim, device, monkeypatch):
     monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine.steps_max", 2)
     op = ops.CudnnLSTM(2, 3, 4, direction="bidirectional", dropout=0.5)
     problem = make_problem(op, 3, 2, None, seed=0)
@@ -117,16 +114,16 @@ def test_more_steps_in_both_directions_than_one_call_takes_are_refused_with_what
     text = r"Invalid T: 3, expecting at most 2 steps in both directions here: use an op for each direction"
     with pytest.raises(ArgumentError, match=text):
         run(problem, arrays)
-    assert not played.counts["cudnnRNNForward"]
+    assert not shim.counts["cudnnRNNForward"]
     assert op.dropout_state("cuda:0").position == 0
 
 
 def test_a_buffer_laid_out_by_arithmetic_is_told_from_one_of_the_librarys_layout(play):
-    _, engine, device = play(engine=ShuffledEngine(3))
+    shim = play(engine=ShuffledEngine(3))
     problem = make_problem(LSTM, 3, 2, None, seed=0)
-    assert engine.layout(LSTM.spec).size != LSTM.params_size()
+    assert shim.native.layout(LSTM.spec).size != LSTM.params_size()
     with pytest.raises(LayoutError, match="move_params"):
-        run(problem, on_device(device, problem))
+        run(problem, on_device(shim.device, problem))
 
 
 @pytest.mark.parametrize(
@@ -144,14 +141,14 @@ def test_a_layout_that_cannot_be_is_an_error(play, of, spoil, text):
         def layout(self, spec):
             return super().layout(spec)
 
-    played, engine, _ = play(engine=Asked())
-    honest = played._region
+    shim = play(engine=Asked())
+    honest = shim._region
 
     def lie(spec, pseudo_layer, id_, kind):
         region = honest(spec, pseudo_layer, id_, kind)
         spoilt = (pseudo_layer, id_, kind) == (0, of, "weight")
         return region.__class__(**(vars(region) | spoil(region))) if spoilt else region
 
-    played._region = lie
+    shim._region = lie
     with pytest.raises(LayoutError, match=text):
-        engine.layout(ops.CudnnLSTM(1, 3, 3, "skip_input", num_proj=2).spec)
+        shim.native.layout(ops.CudnnLSTM(1, 3, 3, "skip_input", num_proj=2).spec)

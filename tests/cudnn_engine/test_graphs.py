@@ -41,12 +41,11 @@ def captured(device, problem, *, training=True, **keywords):
 
 @examples(200)
 @given(problems(specs(dtypes=["float32", "float64", "float16"]), least_length=1), st.integers(0, 2**16))
-def test_a_training_step_replays_with_the_numpy_engines_numbers_whatever_the_inputs(play, problem, seed):
-    played, _, device = play()
+def test_a_training_step_replays_with_the_numpy_engines_numbers_whatever_the_inputs(shim, device, problem, seed):
     graph = captured(device, problem)
     other = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
     host(graph.params)[...] = other.params
-    played.calls.clear()
+    shim.calls.clear()
     allocations = len(device.allocations)
     for trial in (other, other):
         fill(graph, trial)
@@ -55,12 +54,11 @@ def test_a_training_step_replays_with_the_numpy_engines_numbers_whatever_the_inp
         assert results(graph).keys() == expected.keys()
         assert all(np.array_equal(value, expected[name]) for name, value in results(graph).items())
     assert len(device.allocations) == allocations
-    assert not played.calls, "a replay makes no call of cuDNN"
+    assert not shim.calls, "a replay makes no call of cuDNN"
 
 
 @pytest.mark.parametrize("op", [LSTM, GRU], ids=["lstm", "gru"])
-def test_streaming_carries_its_states_from_replay_to_replay(play, op):
-    _, _, device = play()
+def test_streaming_carries_its_states_from_replay_to_replay(device, op):
     problem = make_problem(op, 6, 2, None, seed=3)
     plan = op.prepare(1, 2, device="cuda:0")
     graph = plan.capture(device.from_host(problem.params), carry_state=True)
@@ -74,9 +72,8 @@ def test_streaming_carries_its_states_from_replay_to_replay(play, op):
     assert np.array_equal(host(graph.hx), host(graph.hy))
 
 
-def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_capture(play):
+def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_capture(shim, device):
     """At the first call, and where the kind of call is known."""
-    played, _, device = play()
     op = ops.CudnnLSTM(2, 3, 4, dropout=0.5, seed=1)
     arrays = on_device(device, make_problem(op, 3, 2, [3, 1], seed=3))
     inputs, sizes = (arrays["x"], None, None, arrays["params"]), itertools.count(5)
@@ -99,19 +96,18 @@ def test_what_takes_memory_or_asks_is_refused_by_name_during_the_callers_own_cap
         lambda: ops.CudnnLSTM(1, 3, 4, algo="auto").prepare(9, 9, device="cuda:0"),
     ]
     for _ in range(2):
-        launches, state = len(played.launches), op.dropout_state("cuda:0")
+        launches, state = len(shim.launches), op.dropout_state("cuda:0")
         with device.recording(device.current):
             for work in calls:
                 with pytest.raises(CaptureError, match="while the stream is captured"):
                     work()
-        assert len(played.launches) == launches
+        assert len(shim.launches) == launches
         assert op.dropout_state("cuda:0") == state
         for work in calls:
             work()
 
 
-def test_dropout_moves_on_with_each_replay_as_with_eager_calls_and_not_by_capturing(play):
-    _, _, device = play()
+def test_dropout_moves_on_with_each_replay_as_with_eager_calls_and_not_by_capturing(device):
     op = ops.CudnnGRU(2, 6, 4, dropout=0.5, seed=9, dtype="float64")
     problem = make_problem(op, 4, 3, None, seed=3)
     arrays = on_device(device, problem)
@@ -131,8 +127,7 @@ def test_dropout_moves_on_with_each_replay_as_with_eager_calls_and_not_by_captur
         graph.replay()
 
 
-def test_what_has_no_graph_is_refused_by_name(play):
-    _, _, device = play()
+def test_what_has_no_graph_is_refused_by_name(device):
     host_params = make_problem(LSTM, 3, 2, None, seed=1).params
     params, plan = device.from_host(host_params), LSTM.prepare(3, 2, device="cuda:0")
     both = ops.CudnnLSTM(1, 3, 4, direction="bidirectional").prepare(3, 2, device="cuda:0")
@@ -154,12 +149,11 @@ def test_what_has_no_graph_is_refused_by_name(play):
 
 
 @pytest.mark.parametrize("name", ["cudnnRNNForward", "cudnnRNNBackwardData_v8", "cudnnRNNBackwardWeights_v8"])
-def test_a_refusal_during_the_capture_is_a_capture_error_and_one_before_it_is_cudnns(play, name):
-    played, _, device = play()
+def test_a_refusal_during_the_capture_is_a_capture_error_and_one_before_it_is_cudnns(shim, device, name):
     problem = make_problem(ops.CudnnGRU(2, 3, 4, dropout=0.5, seed=2), 3, 2, None, seed=1)
     before = problem.op.dropout_state("cuda:0")
     for nth, error in ((1, CudnnError), (3, CaptureError)):  # 1: the run before; 2 and 3: the next run, its capture
-        played.fail[name, nth] = 5000
+        shim.fail[name, nth] = 5000
         with pytest.raises(error):
             captured(device, problem)
         assert problem.op.dropout_state("cuda:0") == before
@@ -169,8 +163,7 @@ def test_a_refusal_during_the_capture_is_a_capture_error_and_one_before_it_is_cu
     assert np.isfinite(results(graph)["y"]).all()
 
 
-def test_a_layers_graph_has_its_names_and_follows_its_weights_until_the_layer_leaves_them(play):
-    _, _, device = play()
+def test_a_layers_graph_has_its_names_and_follows_its_weights_until_the_layer_leaves_them(device):
     problem, other = (make_problem(LSTM, 3, 2, [3, 2], seed=seed) for seed in (3, 4))
     layer = CudnnLSTM(2, 3, dtype="float64")
     layer._spec = LSTM.spec  # built without a copy between host and device, which the stand-in has not

@@ -27,12 +27,9 @@ def _nothing_stays_lost(monkeypatch):
 
 
 @pytest.fixture
-def model(play):
-    """What every call can be made on, with the shim and the device that it is on."""
-    played, _, device = play()
-    model = Model(device)
-    model.played, model.device = played, device
-    return model
+def model(device):
+    """What every call can be made on."""
+    return Model(device)
 
 
 def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
@@ -50,8 +47,8 @@ def test_every_error_after_which_cuda_asks_for_a_new_process_is_one():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_on_a_lost_device_every_call_says_so_each_time(model, name):
-    model.device.broken[""] = ILLEGAL_ADDRESS
+def test_on_a_lost_device_every_call_says_so_each_time(device, model, name):
+    device.broken[""] = ILLEGAL_ADDRESS
     for _ in range(2):
         with pytest.raises(DeviceLostError) as caught:
             CALLS[name](model)
@@ -78,11 +75,10 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("name", "where"), PLACES, ids=str)
-def test_whichever_call_meets_the_error_names_it_and_calls_nothing_more(model, name, where):
+def test_whichever_call_meets_the_error_names_it_and_calls_nothing_more(shim, device, model, name, where):
     """The work that failed may have been anybody's: what matters is who is told first."""
-    played, device = model.played, model.device
     if where.startswith("cudnn"):
-        played.fail = {(where, played.counts[where] + 1): EXECUTION_FAILED}
+        shim.fail = {(where, shim.counts[where] + 1): EXECUTION_FAILED}
         device.broken["memGetInfo"] = ILLEGAL_ADDRESS
     else:
         device.broken[where] = ILLEGAL_ADDRESS
@@ -92,10 +88,9 @@ def test_whichever_call_meets_the_error_names_it_and_calls_nothing_more(model, n
     assert device.asked[-1] == ("memGetInfo" if where.startswith("cudnn") else where)
 
 
-def test_an_error_that_a_later_call_can_get_past_takes_no_device(model):
-    played, device = model.played, model.device
+def test_an_error_that_a_later_call_can_get_past_takes_no_device(shim, device, model):
     for code in (NOT_SUPPORTED, EXECUTION_FAILED):
-        played.fail["cudnnRNNForward", played.counts["cudnnRNNForward"] + 1] = code
+        shim.fail["cudnnRNNForward", shim.counts["cudnnRNNForward"] + 1] = code
         with pytest.raises(CudnnError):
             model.forward()
     device.broken["an allocation"] = OUT_OF_MEMORY
@@ -109,14 +104,13 @@ def test_an_error_that_a_later_call_can_get_past_takes_no_device(model):
     assert not owned._Leaving.begun
 
 
-def test_a_candidate_that_takes_the_device_with_it_is_the_last_that_is_tried(play):
-    played, _, device = play()
+def test_a_candidate_that_takes_the_device_with_it_is_the_last_that_is_tried(shim, device):
     op = ops.CudnnGRU(1, 24, 17, algo="auto")
-    played.fail["cudnnRNNForward", 1] = EXECUTION_FAILED
+    shim.fail["cudnnRNNForward", 1] = EXECUTION_FAILED
     device.broken["memGetInfo"] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceLostError):
         op.prepare(6, 4, device="cuda")
-    assert played.counts["cudnnRNNForward"] == 1
+    assert shim.counts["cudnnRNNForward"] == 1
     assert ops.algorithm_choices() == ()
 
 

@@ -33,30 +33,29 @@ def assert_equal(results, expected, atol=0):
 
 @examples(300)
 @given(problems(every_dtype, least_length=1), st.booleans())
-def test_every_spec_gives_the_numpy_engines_numbers(play, problem, time_major):
-    _, _, device = play()
+def test_every_spec_gives_the_numpy_engines_numbers(device, problem, time_major):
     assert_equal(run_on(device, problem, time_major=time_major), problem.results())
 
 
 @examples(300)
 @given(problems(specs(max_layers=2), least_time=0), st.booleans())
-def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(play, problem, time_major):
+def test_empty_batches_and_zero_lengths_give_the_numpy_engines_numbers(shim, device, problem, time_major):
     """A zero length never reaches the library, and an empty batch makes no call at all."""
-    played, _, device = play()
+    shim.counts.clear()
     assert_equal(run_on(device, problem, time_major=time_major), problem.results(), atol=1e-11)
     if not any(problem.full_lengths):
-        assert not played.counts["cudnnRNNForward"]
+        assert not shim.counts["cudnnRNNForward"]
 
 
 @examples(300)
 @given(problems(specs(max_layers=2).filter(lambda s: s.num_dirs == 1), max_time=9), st.integers(1, 4), st.booleans())
 def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem, limit, time_major):
-    played, _, device = play()
+    shim = play()
     assert engine_module.CudnnEngine.steps_max == TIME_MAX
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module.CudnnEngine, "steps_max", limit)
-        assert_equal(run_on(device, problem, time_major=time_major), problem.results(), atol=1e-11)
-    assert played.counts["cudnnRNNForward"] == -(-max(problem.full_lengths) // limit)
+        assert_equal(run_on(shim.device, problem, time_major=time_major), problem.results(), atol=1e-11)
+    assert shim.counts["cudnnRNNForward"] == -(-max(problem.full_lengths) // limit)
 
 
 @examples(200)
@@ -64,36 +63,35 @@ def test_a_run_longer_than_one_call_takes_is_split_in_time_exactly(play, problem
 def test_a_library_with_another_layout_gives_the_same_numbers(play, problem, seed):
     """The layout is asked for: params moved there compute the same, and the gradient comes back in that layout."""
     permuted = ShuffledEngine(seed)
-    _, engine, device = play(engine=permuted)
+    shim = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
         expected = moved.results()
-    assert engine.layout(problem.spec) == permuted.layout(problem.spec)
-    assert_equal(run_on(device, moved), expected)
+    assert shim.native.layout(problem.spec) == permuted.layout(problem.spec)
+    assert_equal(run_on(shim.device, moved), expected)
 
 
 @examples(100)
 @given(problems(specs(max_layers=2), least_length=1))
 def test_version_8_is_asked_by_both_queries(play, problem):
-    played, engine, device = play(version=8907)
-    assert engine.layout(problem.spec) == problem.op.layout("cpu")
-    assert played.counts["cudnnGetRNNLinLayerMatrixParams"]
-    assert_equal(run_on(device, problem), problem.results())
+    shim = play(version=8907)
+    assert shim.native.layout(problem.spec) == problem.op.layout("cpu")
+    assert shim.counts["cudnnGetRNNLinLayerMatrixParams"]
+    assert_equal(run_on(shim.device, problem), problem.results())
 
 
 def test_two_queries_that_disagree_are_an_error(play):
-    played, engine, _ = play(version=8907)
-    honest, other = played.cudnnGetRNNLinLayerBiasParams, {0: 1, 1: 0}
-    played.cudnnGetRNNLinLayerBiasParams = lambda *a: honest(*a[:6], other.get(a[6], a[6]), *a[7:])
+    shim = play(version=8907)
+    honest, other = shim.cudnnGetRNNLinLayerBiasParams, {0: 1, 1: 0}
+    shim.cudnnGetRNNLinLayerBiasParams = lambda *a: honest(*a[:6], other.get(a[6], a[6]), *a[7:])
     with pytest.raises(LayoutError, match="disagree"):
-        engine.layout(ops.CudnnGRU(1, 3, 3).spec)
+        shim.native.layout(ops.CudnnGRU(1, 3, 3).spec)
 
 
-def test_inference_reserves_nothing(play):
-    played, _, device = play()
+def test_inference_reserves_nothing(shim, device):
     problem = make_problem(LSTM, 4, 3, None, seed=3)
     arrays = on_device(device, problem)
     LSTM(arrays["x"], arrays["hx"], arrays["cx"], arrays["params"], is_training=False)
-    (arguments,) = [arguments for name, arguments, _ in played.calls if name == "cudnnRNNForward"]
+    (arguments,) = [arguments for name, arguments, _ in shim.calls if name == "cudnnRNNForward"]
     assert arguments[2] == 0
     assert arguments[-2:] == [0, 0]

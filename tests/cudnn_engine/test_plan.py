@@ -26,36 +26,34 @@ def on_cuda(device, problem):
 
 @examples(200)
 @given(problems(specs(dtypes=["float32", "float64", "float16"]), least_length=1))
-def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(play, problem):
+def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(shim, device, problem):
     """properties/test_numpy_engine.py has the NumPy engine's."""
-    played, _, device = play()
     buffers = on_cuda(device, problem)
     buffers.step()
-    played.calls.clear()
+    shim.calls.clear()
     allocations = len(device.allocations)
     buffers.step()
     expected = problem.results()
     expected["d_params"] = expected.pop("dparams")
     assert all(np.array_equal(host(getattr(buffers, name)), array) for name, array in expected.items())
     assert len(device.allocations) == allocations, "a prepared call allocates nothing"
-    assert len(played.calls) == 3, "the passes: the stream is as it was"
+    assert len(shim.calls) == 3, "the passes: the stream is as it was"
 
 
-def test_a_plan_belongs_to_the_stream_of_its_first_call(play):
-    played, _, device = play()
+def test_a_plan_belongs_to_the_stream_of_its_first_call(shim, device):
     op = ops.CudnnGRU(1, 4, 3)
     problem = make_problem(op, 3, 2, None, seed=1)
     buffers, home, first, other = on_cuda(device, problem), device.current, Stream(0x10), Stream(0x20)
     device.current = first
     buffers.step()
     assert device.waits == [(first, home)], "the workspace was taken there when the plan was prepared"
-    device.current, launched = other, len(played.launches)
+    device.current, launched = other, len(shim.launches)
     text = "this plan belongs to stream 0x10, .* current stream is 0x20: prepare a plan for each stream"
     with pytest.raises(StateError, match=text):
         buffers.forward()
     device.current = Stream(0x10)  # another object for the same stream
     buffers.forward()
-    assert len(played.launches) == launched + 1
+    assert len(shim.launches) == launched + 1
 
 
 LSTM = ops.CudnnLSTM(1, 3, 4, dtype="float64", algo="auto", math_type="default")
@@ -96,21 +94,20 @@ NULLABLE = {"hx", "cx", "hy", "cy", "dhx", "dcx"}
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_crosses(play, defect):
+def test_each_bad_array_of_each_cudnn_pass_is_refused_by_name_before_anything_crosses(shim, device, defect):
     """At the first call, and where the other arrays are known."""
-    played, _, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 4, 6, dtype="float64", num_proj=2), 4, 4, None, seed=1)
     buffers = on_cuda(device, problem)
     for name in [*PASSES, *PASSES]:
         for array in PASSES[name]:
             if defect == "missing" and array in NULLABLE:
                 continue
-            good, before = getattr(buffers, array), len(played.launches)
+            good, before = getattr(buffers, array), len(shim.launches)
             setattr(buffers, array, DEFECTS[defect](device, good))
             with pytest.raises(ArgumentError) as caught:
                 getattr(buffers, name)()
             setattr(buffers, array, good)
-            assert (caught.value.argument, len(played.launches)) == (array, before)
+            assert (caught.value.argument, len(shim.launches)) == (array, before)
         getattr(buffers, name)()
 
 
@@ -133,8 +130,7 @@ def test_nothing_is_written_where_another_array_of_the_call_is(name):
         setattr(b, other, second)
 
 
-def test_what_may_be_null_may_be_none_and_what_may_not_is_named(play):
-    _, _, device = play()
+def test_what_may_be_null_may_be_none_and_what_may_not_is_named(device):
     b = Prepared(ON_HOST, problem=make_problem(LSTM, 5, 2, None, seed=1), device=None)
     plan = b.plan
     plan.forward(b.params, b.x, None, None, b.y, None, None, b.reserve)
@@ -161,15 +157,14 @@ def test_what_may_be_null_may_be_none_and_what_may_not_is_named(play):
             call()
 
 
-def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(play, monkeypatch):
+def test_the_dynamic_algorithm_has_nvrtc_loaded_before_it_is_built(shim, monkeypatch):
     """CuDNN compiles there, and finds NVRTC's builtins only where they are loaded."""
     from pycudnnrnn.engines.cudnn import native
 
-    played, _, _ = play()
     builds = []
-    monkeypatch.setattr(native, "load_nvrtc", lambda: builds.append(played.counts["cudnnBuildRNNDynamic"]))
+    monkeypatch.setattr(native, "load_nvrtc", lambda: builds.append(shim.counts["cudnnBuildRNNDynamic"]))
     ops.CudnnLSTM(1, 8, 8, algo="standard").prepare(3, 2, device="cuda")
     assert builds == []
     ops.CudnnLSTM(1, 8, 8, algo="persist_dynamic").prepare(3, 2, device="cuda")
     assert builds == [0]
-    assert played.counts["cudnnBuildRNNDynamic"] == 1
+    assert shim.counts["cudnnBuildRNNDynamic"] == 1

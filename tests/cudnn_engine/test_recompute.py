@@ -26,19 +26,18 @@ ONE_DIRECTION = specs().filter(lambda spec: spec.num_dirs == 1)
 @given(problems(ONE_DIRECTION, max_time=9, least_time=0), st.integers(1, 10), st.booleans(), st.integers(0, 99))
 def test_every_spec_gives_the_numpy_engines_numbers_and_each_chunk_runs_again_once(play, problem, every, by_time, seed):
     permuted = ShuffledEngine(seed)
-    played, _, device = play(engine=permuted)
+    shim = play(engine=permuted)
     with use_engine(permuted):
         moved = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, seed)
         expected = moved.results()
-    assert_same(run_on(device, moved, time_major=by_time, checkpoint_every=every), expected)
+    assert_same(run_on(shim.device, moved, time_major=by_time, checkpoint_every=every), expected)
     chunks = -(-max(problem.full_lengths, default=0) // every)
-    assert [played.counts[name] for name in PASSES] == [2 * chunks if chunks > 1 else chunks, chunks, chunks]
+    assert [shim.counts[name] for name in PASSES] == [2 * chunks if chunks > 1 else chunks, chunks, chunks]
 
 
 @pytest.mark.parametrize("lengths", [None, [9, 4, 0]])
-def test_each_further_run_drops_what_the_first_dropped_and_leaves_dropout_where_that_left_it(play, lengths):
+def test_each_further_run_drops_what_the_first_dropped_and_leaves_dropout_where_that_left_it(device, lengths):
     """The gradient is that of the outputs that came: a difference quotient over forwards with the same masks."""
-    _, _, device = play()
     op = ops.CudnnGRU(3, 6, 4, dropout=0.5, seed=9, dtype="float64")
     problem = make_problem(op, 9, 3, lengths, seed=3)
     step = 1e-5 * np.random.default_rng(1).normal(size=problem.x.shape)
@@ -53,9 +52,8 @@ def test_each_further_run_drops_what_the_first_dropped_and_leaves_dropout_where_
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_cudnn_is_asked_what_one_chunk_takes(play, dropout):
+def test_cudnn_is_asked_what_one_chunk_takes(shim, dropout):
     """numpy_engine/test_memory.py compares the rest, which is arithmetic, with what is measured."""
-    play()
     op = ops.CudnnLSTM(2, 16, 12, dropout=dropout)
     for every in (None, 50):
         told = op.memory(1000, 4, True, every, device="cuda")

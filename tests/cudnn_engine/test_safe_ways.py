@@ -20,8 +20,7 @@ from tests.stand_in.problem import on_device, run, run_on
 RAGGED = [4, 1, 3]
 
 
-def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(play):
-    _, _, device = play()
+def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(device):
     for lengths in (RAGGED, None):
         problem = make_problem(ops.CudnnGRU(1, 3, 4), 4, 3, lengths, seed=5)
         b = Prepared(types.SimpleNamespace(put=device.from_host), problem=problem, device="cuda:0")
@@ -38,9 +37,8 @@ def test_a_prepared_backward_fills_the_callers_dx_behind_each_end_and_no_other(p
 
 @pytest.mark.parametrize("lengths", [None, [4, 1, 3], [4, 0, 3]], ids=["equal", "ragged", "in parts"])
 @pytest.mark.parametrize("known", [False, True], ids=["first call", "known call"])
-def test_data_that_begin_on_any_element_are_copied_for_cudnn(play, known, lengths):
+def test_data_that_begin_on_any_element_are_copied_for_cudnn(device, known, lengths):
     """The stand-in refuses what is not aligned, since nobody knows what cuDNN makes of it."""
-    _, _, device = play()
     problem = make_problem(ops.CudnnLSTM(2, 3, 4, direction="bidirectional"), 4, 3, lengths, seed=5)
     arrays = on_device(device, problem)
     expected = run(problem, arrays)
@@ -54,8 +52,7 @@ def test_data_that_begin_on_any_element_are_copied_for_cudnn(play, known, length
 
 
 @pytest.mark.parametrize(("kind", "most"), [("lstm", 128), ("gru", 128), ("rnn_tanh", 256), ("rnn_relu", 256)])
-def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(play, kind, most):
-    _, _, device = play()
+def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(device, kind, most):
     for units in (most, most + 1):
         op = KINDS[kind](1, units, 2, algo="persist_static_small_h")
         op.prepare(2, 1, device="cuda:0")
@@ -65,10 +62,9 @@ def test_small_h_refuses_the_training_of_more_units_than_it_has_a_backward_for(p
 
 
 @pytest.mark.parametrize("told", ["workspace_nbytes", "reserve_nbytes"])
-def test_what_takes_more_memory_than_was_told_is_not_run(play, told):
-    _, engine, _ = play()
+def test_what_takes_more_memory_than_was_told_is_not_run(shim, told):
     config = CallConfig(RNNSpec("gru", 2, 3, 4, dropout=0.5), Schedule(4, 3), keep_reserve=True)
-    batch = engine.addressed(0x10, config, drops=True)
+    batch = shim.native.addressed(0x10, config, drops=True)
     setattr(batch, told, getattr(batch, told) - 1)
     with pytest.raises(EngineError, match="asks for workspace and reserve of"):
         batch.forward(0x10, config.schedule, {"params": 0x1000})

@@ -29,8 +29,8 @@ def _nothing_is_left(monkeypatch):
 class Owners:
     """What owns memory, by name: each makes it on the current stream, and has a use of it and an end."""
 
-    def __init__(self, play):
-        self.played, self.engine, self.device = play()
+    def __init__(self, shim):
+        self.launches, self.device = shim.launches, shim.device
         self.problem = make_problem(ops.from_spec(PLAIN), 3, 2, None, seed=1)
         self.arrays = on_device(self.device, self.problem)
 
@@ -70,8 +70,8 @@ class Owners:
 
 
 @pytest.fixture
-def owners(play):
-    return Owners(play)
+def owners(shim):
+    return Owners(shim)
 
 
 NAMES = pytest.mark.parametrize("name", ["plan", "graph", "dropout"])
@@ -79,7 +79,7 @@ NAMES = pytest.mark.parametrize("name", ["plan", "graph", "dropout"])
 
 @pytest.mark.parametrize("name", ["graph", "dropout"])
 def test_memory_is_used_by_one_stream_after_another_and_given_back_after_the_last(owners, name, monkeypatch):
-    device, owner, launches = owners.device, owners.new(name), owners.played.launches
+    device, owner, launches = owners.device, owners.new(name), owners.launches
     home, first, second = device.current, Stream(), Stream()
     before, at, wait = len(launches), [], device.wait
     monkeypatch.setattr(device, "wait", lambda *streams: at.append(len(launches)) or wait(*streams))

@@ -37,7 +37,7 @@ class Shim(Answers):
     """Plays the GPU's half of libcudnn: counts, records, fails and captures the calls that it answers.
 
     `calls` records (function, arguments, thread); `fail` maps (function, nth call) to a status; `complaints` says what
-    was refused, and why. The library calls the shim made last.
+    was refused, and why. `native` is the engine on it, and `device` that one's. The library calls the shim made last.
     """
 
     current = None
@@ -48,7 +48,7 @@ class Shim(Answers):
         self.counts = collections.Counter()
         self.fail = {}
         self.complaints = []
-        self._device = None
+        self.native = self.device = None
         self._lock = threading.RLock()  # Python may collect while it is held, and a handle ends by a call
         self.dll = dll = ctypes.CDLL(str(path))
         self.real = ctypes.CDLL(str(REAL / "libcudnn.so.9"))
@@ -61,9 +61,10 @@ class Shim(Answers):
     def engine_and_device(self, device=None):
         from pycudnnrnn.engines.cudnn.engine import CudnnEngine
 
-        device = device or HostDevice()
-        device.shim, self._device = self, device
-        return CudnnEngine(self.library, device), device
+        self.device = device or HostDevice()
+        self.device.shim = self
+        self.native = CudnnEngine(self.library, self.device)
+        return self.native, self.device
 
     def _called(self, name, pointer, count):
         name = name.decode()
@@ -77,7 +78,7 @@ class Shim(Answers):
                 return self.fail[name, nth]
             if name in PASSES and self._recorded(name, arguments):
                 return 0
-            if name not in CAPTURABLE and self._device is not None and self._device.current.capturing is not None:
+            if name not in CAPTURABLE and self.device is not None and self.device.current.capturing is not None:
                 raise native.Refused(native.EXECUTION_FAILED, "called during a capture")  # noqa: TRY301
             return getattr(self, name)(*arguments) or 0
         except native.Refused as refused:
@@ -89,7 +90,7 @@ class Shim(Answers):
 
     def _recorded(self, name, arguments):
         """Record a pass if its handle's stream is captured; a replay runs on the stream that is current then."""
-        handle, device = arguments[0], self._device
+        handle, device = arguments[0], self.device
         stream = device and device.streams.get(self.handles.get(handle))
         if not stream or stream.capturing is None:
             return False

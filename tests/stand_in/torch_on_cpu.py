@@ -104,7 +104,7 @@ def playing(shim_path, monkeypatch):
     `stream` is torch's current one, `gpu` what it is, and `generator` the device's own, which `torch.manual_seed` sets.
     """
     played = shim.Shim(shim_path)
-    played.native, played.device = engine, _ = played.engine_and_device(NumpyDevice())
+    engine, _ = played.engine_and_device(NumpyDevice())
     engine.device, played.stream, played.gpu = "cpu", STREAM, H200
     played.generator = Generator()
     monkeypatch.setattr(torch.cuda, "manual_seed_all", played.generator.manual_seed)
