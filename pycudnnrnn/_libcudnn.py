@@ -292,16 +292,12 @@ class Library:
             function: C name of the function.
             code: the status, as a number.
         """
-        detail = self._last_error()  # first, since this thread's next call overwrites the text
+        buffer = ctypes.create_string_buffer(LAST_ERROR_SIZE)
+        if self.cudnnGetLastErrorString.is_there:  # first, since this thread's next call overwrites the text
+            self.cudnnGetLastErrorString(buffer, LAST_ERROR_SIZE)
+        detail = buffer.value.decode("utf-8", errors="replace").strip()
         status, family, modern = read_status(self.version, code)
         return CudnnError(function, code, status, family, self.version, detail, cudnn_hint(modern))
-
-    def _last_error(self) -> str:
-        if not self.cudnnGetLastErrorString.is_there:
-            return ""
-        buffer = ctypes.create_string_buffer(LAST_ERROR_SIZE)
-        self.cudnnGetLastErrorString(buffer, LAST_ERROR_SIZE)
-        return buffer.value.decode("utf-8", errors="replace").strip()
 
 
 _libraries: dict[Path, Library] = {}

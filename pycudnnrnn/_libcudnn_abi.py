@@ -423,14 +423,12 @@ class Array(Parameter):
 
 def _int32_values(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Turn a sequence or a one-dimensional integer array in host memory into int32, each element checked."""
-    low, high = -(2**31), 2**31 - 1
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.ndim == 1:
-        if value.size and not (low <= int(value.min()) and int(value.max()) <= high):
-            raise ArgumentError(name, f"integers from {low} to {high}", f"{value.min()} to {value.max()}")
-        return value.astype(np.int32)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes, bytearray)):
         raise ArgumentTypeError(name, "a sequence or one-dimensional array of integers on the host", shorten(value))
-    return np.array([check_int(f"{name}[{i}]", number, low, high) for i, number in enumerate(value)], np.int32)
+    numbers = [check_int(f"{name}[{i}]", number, -(2**31), 2**31 - 1) for i, number in enumerate(value)]
+    return np.array(numbers, np.int32)
 
 
 int32_t: Final = Integer("int", ctypes.c_int, -(2**31), 2**31 - 1)

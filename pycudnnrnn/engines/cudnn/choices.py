@@ -59,11 +59,6 @@ class AlgorithmChoice:
     math_type: MathType
     trials: tuple[AlgorithmTrial, ...]
 
-    @property
-    def resolved(self) -> RNNSpec:
-        """The spec that runs: that of `kind`, with the chosen algorithm and math type."""
-        return self.kind.spec.replace(algo=self.algo, math_type=self.math_type)
-
 
 class Choices:
     """The choices of one device in this process."""

@@ -166,10 +166,6 @@ class DropoutDescriptor(Owned, kind="DropoutDescriptor"):
         """
         return cls(handle, 0.0, None, address=0, states_nbytes=0, seed=0)
 
-    def read(self, handle: Owned) -> dict[str, Any]:
-        """Ask cuDNN what it holds."""
-        return self.library.cudnnGetDropoutDescriptor.read(self, handle)
-
 
 class RNNDescriptor(Owned, kind="RNNDescriptor"):
     """Describe an RNN to cuDNN.
@@ -196,14 +192,11 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
         padding = c.cudnnRNNPaddingMode_t.ENABLED if padded_io else c.cudnnRNNPaddingMode_t.DISABLED
         self._configure(library.cudnnSetRNNDescriptor_v8, self, *rnn_arguments(spec).values(), dropout, padding)
         if spec.cell_clip is not None:  # after the setter above, which resets it
-            self._set_clip(*spec.cell_clip)
-
-    def _set_clip(self, low: float, high: float) -> None:
-        if self.library.version >= 90000:
-            self._configure(self.library.cudnnRNNSetClip_v9, self, c.cudnnRNNClipMode_t.MINMAX, low, high)
-        else:
-            nan = c.cudnnNanPropagation_t.PROPAGATE_NAN
-            self._configure(self.library.cudnnRNNSetClip_v8, self, c.cudnnRNNClipMode_t.MINMAX, nan, low, high)
+            mode, nan = c.cudnnRNNClipMode_t.MINMAX, c.cudnnNanPropagation_t.PROPAGATE_NAN
+            if library.version >= 90000:
+                self._configure(library.cudnnRNNSetClip_v9, self, mode, *spec.cell_clip)
+            else:
+                self._configure(library.cudnnRNNSetClip_v8, self, mode, nan, *spec.cell_clip)
 
     def read(self) -> dict[str, Any]:
         """Ask cuDNN what it holds."""

@@ -41,8 +41,7 @@ def seed_at(seed: int, position: int) -> int:
 
 def states_nbytes(handle: Handle) -> int:
     """Ask cuDNN for the bytes of the random states on a handle's device."""
-    nbytes: int = handle.library.cudnnDropoutGetStatesSize.read(handle)["sizeInBytes"]
-    return nbytes
+    return int(handle.library.cudnnDropoutGetStatesSize.read(handle)["sizeInBytes"])
 
 
 @contextlib.contextmanager

@@ -80,8 +80,7 @@ class HandlePool:
 
     def on(self, stream: Any) -> Handle:
         """Return this thread's handle, set to a stream."""
-        if self.forks != self._forks:
-            self.check_process()
+        self.check_process()
         try:
             lease: _Lease = self._leases.lease
         except AttributeError:

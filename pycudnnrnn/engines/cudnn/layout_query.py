@@ -44,8 +44,7 @@ class NoHandle:
 
 def weight_space_nbytes(handle: Handle | NoHandle, rnn: RNNDescriptor) -> int:
     """Ask for the bytes of a params buffer. Source: cudnnGetRNNWeightSpaceSize (cudnn_adv.h, 9.28)."""
-    nbytes: int = handle.library.cudnnGetRNNWeightSpaceSize.read(handle, rnn)["weightSpaceSize"]
-    return nbytes
+    return int(handle.library.cudnnGetRNNWeightSpaceSize.read(handle, rnn)["weightSpaceSize"])
 
 
 def query_layout(handle: Handle | NoHandle, rnn: RNNDescriptor, spec: RNNSpec, base: int, nbytes: int) -> ParamLayout:

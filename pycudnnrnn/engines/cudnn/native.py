@@ -130,12 +130,15 @@ class NativeCalls:
             "weightSpaceSize": self.params_nbytes, "workSpaceSize": self.workspace_nbytes,
             "reserveSpaceSize": self.reserve_nbytes,
         }  # fmt: skip
-        self.calls = {
-            which: _with_fixed(library, which, fixed | {"rnnDesc": rnn.forward if which is FORWARD else rnn.backward})
-            for which in self.passes
-        }
+        self.calls: dict[Pass, Any] = {}
         """A function for each pass. Its arguments: the handle, the descriptors of x and y, the workspace, the addresses
         of the pass's arrays."""
+        for which in self.passes:
+            function = getattr(library, which.function)
+            values = fixed | {"rnnDesc": rnn.forward if which is FORWARD else rnn.backward}
+            values = {name: value for name, value in values.items() if name in function.prototype.parameters}
+            left = (_C_NAMES.get(name, name) for name in which.names)
+            self.calls[which] = function.bind("handle", "xDesc", "yDesc", "workSpace", *left, **values)
 
     def _ask_sizes(self, handle: Handle, mode: cudnnForwardMode_t) -> tuple[int, int]:
         """Return the sizes of a workspace and a reserve that suffice for any lengths.
@@ -224,13 +227,6 @@ class NativeCalls:
         """Launch all passes on the handle's stream, which must be the current one. This neither allocates nor waits."""
         for which in self.passes:
             self.bind_arrays(which, data, arrays)(handle, accumulate=False)
-
-
-def _with_fixed(library: Library, which: Pass, fixed: dict[str, Any]) -> Any:
-    function = getattr(library, which.function)
-    left = ["handle", "xDesc", "yDesc", "workSpace", *(_C_NAMES.get(name, name) for name in which.names)]
-    parameters = function.prototype.parameters
-    return function.bind(*left, **{name: value for name, value in fixed.items() if name in parameters})
 
 
 class DataDescriptors:
