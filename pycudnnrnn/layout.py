@@ -253,11 +253,8 @@ class ParamLayout:
                 asked += f"{', ' if asked else ''}{name}={value!r}"
         if len(matching) == 1:
             return matching[0]
-        open_names = [
-            name
-            for name in ("layer", "direction", "gate", "kind", "side")
-            if len({getattr(r, name) for r in matching}) > 1
-        ]
+        words = ("layer", "direction", "gate", "kind", "side")
+        open_names = [name for name in words if len({getattr(r, name) for r in matching}) > 1]
         more = ", ".join(f"{name} ({_values(matching, name)})" for name in open_names)
         expected = f"criteria for one region; {len(matching)} match: add {more}"
         raise ArgumentError("region", expected, asked or "no criteria")

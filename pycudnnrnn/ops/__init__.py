@@ -644,12 +644,8 @@ def from_spec(spec: RNNSpec) -> CudnnRNN:
     """
     if not isinstance(spec, RNNSpec):
         raise ArgumentTypeError("spec", "an RNNSpec (of a convert.Canonical c it is c.spec)", type(spec))
-    kinds: dict[RNNMode, Callable[..., CudnnRNN]] = {
-        RNNMode.LSTM: CudnnLSTM,
-        RNNMode.GRU: CudnnGRU,
-        RNNMode.RNN_TANH: CudnnRNNTanh,
-        RNNMode.RNN_RELU: CudnnRNNRelu,
-    }
+    kinds: dict[RNNMode, Callable[..., CudnnRNN]] = {RNNMode.LSTM: CudnnLSTM}
+    kinds |= {kind._mode: kind for kind in (CudnnGRU, CudnnRNNTanh, CudnnRNNRelu)}  # noqa: SLF001
     arguments = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.name != "mode"}
     if spec.mode is not RNNMode.LSTM:
         del arguments["num_proj"], arguments["cell_clip"]

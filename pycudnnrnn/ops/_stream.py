@@ -74,16 +74,13 @@ class Stream:
             expected = "'unidirectional': a backward direction starts at the end of the input"
             raise ArgumentError("direction", expected, repr(str(spec.direction)))
         h_and_c(initial_state, spec)  # raises for wrong states before the first piece
-        initial = _copied(initial_state)  # the caller may use its arrays for something else
-        self.__setstate__({"_model": model, "_what": what, "_initial": initial, "_start": initial})
+        self._model, self._what = model, what
+        self._initial = _copied(initial_state)  # the caller may use its arrays for something else
+        self._start: States | None = self._initial
+        self._running: _Running | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_model": self._model, "_what": self._what, "_initial": self._initial, "_start": self.states}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._model, self._what, self._initial = state["_model"], state["_what"], state["_initial"]
-        self._start: States | None = state["_start"]
-        self._running: _Running | None = None
+        return vars(self) | {"_start": self.states, "_running": None}
 
     @property
     def states(self) -> States | None:

@@ -51,9 +51,8 @@ class Taker:
         """Return the shape and dtype of an array, its strides and alignment if these matter, and its bytes."""
         slot, alignment = self.slots[name], self._engine.alignment
         exact = self._in_place or name in _FLAT
-        step = (
-            alignment if alignment > 1 else 1 if self._in_place else 0
-        )  # 0: on the CPU an address takes a microsecond
+        # 0: the address is not looked at, which on the CPU takes a microsecond.
+        step = alignment if alignment > 1 else 1 if self._in_place else 0
         if self._in_place and name in _PRODUCTS:
             step = max(step, (self._spec.compute_dtype if name == "reserve" else self._spec.dtype).itemsize)
         return slot.shape, slot.dtype, slot.strides if exact or alignment > 1 else None, step, slot.nbytes
