@@ -122,13 +122,13 @@ def test_what_is_dropped_is_zero_where_float16_has_no_number_for_the_factor(p, c
     assert all(np.isfinite(array).all() for array in (fwd.output, grads.input, grads.input_h, grads.params))
 
 
-def test_dropout_with_one_layer_warns():
-    with pytest.warns(UserWarning, match="between layers only"):
-        op = dropping(layers=1)
-    op(*call_of(op))
-    assert op.dropout_state().position == 0, "nothing was drawn"
-    with pytest.warns(UserWarning, match="between layers only"):
-        ops.from_spec(RNNSpec("gru", 1, 2, 3, dropout=0.1))
+def test_dropout_with_one_layer_warns_at_the_callers_line():
+    for make in (lambda: dropping(layers=1), lambda: ops.from_spec(RNNSpec("gru", 1, 2, 3, dropout=0.1))):
+        with pytest.warns(UserWarning, match="has no effect with one layer: .* between layers only") as caught:
+            op = make()
+        assert caught[0].filename == __file__
+        op(*call_of(op))
+        assert op.dropout_state().position == 0, "nothing was drawn"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dropping(layers=2)

@@ -77,14 +77,6 @@ def test_what_is_given_as_out_is_written_and_returned(kind):
     assert get(params).tobytes() == problem.params.tobytes()
 
 
-def test_a_buffer_may_be_filled_from_its_own_views_in_another_order():
-    op = ops.CudnnGRU(1, 3, 3)
-    params = np.arange(op.params_size(), dtype="float32")
-    weights, biases = op.params_to_canonical(params, copy=False)
-    expected = op.canonical_to_params([weight.copy() for weight in weights[::-1]], biases[::-1])
-    assert np.array_equal(op.canonical_to_params(weights[::-1], biases[::-1], out=params), expected)
-
-
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("others", KINDS)
 def test_kinds_may_meet_on_one_device_and_the_result_is_of_input_datas(first, others):

@@ -46,18 +46,6 @@ def test_after_a_backward_that_failed_there_is_no_gradient_of_params_from_the_on
         fwd.backward_weights()
 
 
-def test_weights_come_after_data():
-    fwd = LSTM.forward(X, H, C, P)
-    with pytest.raises(StateError, match="before backward_data"):
-        fwd.backward_weights()
-    fwd.backward_data(np.ones_like(fwd.output), retain=True)
-    data = fwd.backward_data(np.ones_like(fwd.output))
-    with pytest.raises(StateError, match="retain=True"):
-        fwd.backward_data(np.ones_like(fwd.output))
-    assert data.params is None
-    assert np.array_equal(fwd.backward_weights(), fwd.backward_weights())
-
-
 READ_AGAIN = ["params", "input_data", "input_h", "input_c", "output"]
 
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, ops
+from pycudnnrnn import CudnnGRU, CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError
 
 L, G = ops.CudnnLSTM(1, 4, 3), ops.CudnnGRU(1, 4, 3)
@@ -85,11 +85,3 @@ def test_a_name_of_elsewhere_is_answered_with_what_it_is_here_and_with_all_that_
     assert taken.startswith(f"taken are ({first.get(what, 'num_layers')}, ")
     assert name not in {argument.strip().partition("=")[0] for argument in taken.split(",")}
     assert "->" not in taken, "names and defaults, and no types"
-
-
-def test_a_warning_points_to_the_callers_line():
-    spec = RNNSpec("gru", 1, 4, 3, dropout=0.5)
-    for make in (lambda: ops.CudnnGRU(1, 4, 3, dropout=0.5), lambda: ops.from_spec(spec)):
-        with pytest.warns(UserWarning, match="has no effect with one layer") as caught:
-            make()
-        assert caught[0].filename == __file__

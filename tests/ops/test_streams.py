@@ -90,13 +90,15 @@ def test_a_wrong_piece_changes_nothing_and_prepares_nothing():
         for wrong, text in (
             (x[0].astype("f"), "Invalid inputs dtype: float32, expecting float64"),
             (x[0, :, :2], "Invalid inputs shape: .*input_size=4"),
+            (x[0, 0], r"Invalid inputs shape: .*\[B, I\] for one step"),
+            (x[0].tolist(), "Invalid inputs: <class 'list'>"),
         ):
             with pytest.raises(ArgumentError, match=text):
                 stream(wrong)
         assert engine.binds == 0
         assert stream.states is None
         stream(x[0, :1])  # one sequence: the wrong pieces had two
-        with pytest.raises(ArgumentError, match="number of sequences: 2, expecting 1"):
+        with pytest.raises(ArgumentError, match="number of sequences: 2, expecting 1, those of the states"):
             stream(x[1])
         np.testing.assert_allclose(stream(x[1, :1]), op(x[:2, :1], None, None, params, False)[0][1], atol=1e-14)
     layer = CudnnLSTM(L, U, seed=0)
