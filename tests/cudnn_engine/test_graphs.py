@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pycudnnrnn import CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, CaptureError, CudnnError, StateError
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.gpu.prepared import RESULTS
 from tests.helpers.examples import examples
 from tests.stand_in.host_device import host
 from tests.stand_in.problem import on_device, run
 
-RESULTS = {"y": "y", "hy": "hy", "cy": "cy", "dx": "dx", "dhx": "dhx", "dcx": "dcx", "dparams": "d_params"}
 LSTM = ops.CudnnLSTM(2, 3, 4, dtype="float64")
 GRU = ops.CudnnGRU(1, 3, 5, dtype="float32")
 

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import types
 
 import numpy as np
 
@@ -9,6 +10,12 @@ from pycudnnrnn import ops
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.numbers import ARRAYS, differ, relaid
+
+RESULTS = {"y": "y", "hy": "hy", "cy": "cy", "dx": "dx", "dhx": "dhx", "dcx": "dcx", "dparams": "d_params"}
+"""By the names that a problem's results have, those of a plan's and a graph's arrays."""
+
+ON_HOST = types.SimpleNamespace(put=np.copy, get=np.asarray)
+"""The way to and from the device for NumPy's arrays."""
 
 LSTM = ops.CudnnLSTM(2, 12, 7, dtype="float64", direction="bidirectional")
 
@@ -19,11 +26,9 @@ class Prepared:
     `way` is to and from the device for arrays of the caller's kind.
     """
 
-    RESULTS = ("y", "hy", "cy", "dx", "dhx", "dcx", "d_params")
-
-    def __init__(self, way, op=LSTM, lengths=None, seed=5, *, problem=None, device="cuda"):
+    def __init__(self, way, op=LSTM, lengths=None, seed=5, *, problem=None, device="cuda", time_major=True):
         self.problem = p = problem or relaid(make_problem(op, 6, 4, lengths, seed=seed))
-        self.device = device
+        self.keywords = {"sequence_lengths": p.lengths, "device": device, "time_major": time_major}
         self.prepare()
         for name in (*ARRAYS, "params"):
             setattr(self, name, way.put(getattr(p, name)))
@@ -36,8 +41,9 @@ class Prepared:
 
     def prepare(self):
         """Make the plan, or another one for another stream."""
-        (T, B, _), p = self.problem.x.shape, self.problem
-        self.plan = p.op.prepare(T, B, is_training=True, sequence_lengths=p.lengths, device=self.device)
+        x = self.problem.x
+        sizes = x.shape[:2] if self.keywords["time_major"] else x.shape[1::-1]
+        self.plan = self.problem.op.prepare(*sizes, is_training=True, **self.keywords)
 
     def forward(self):
         self.plan.forward(self.params, self.x, self.hx, self.cx, self.y, self.hy, self.cy, self.reserve)
@@ -56,8 +62,8 @@ class Prepared:
         self.backward_weights()
 
     def results(self, way):
-        """Every result, on the host."""
-        arrays = {name: getattr(self, name) for name in self.RESULTS}
+        """Every result, on the host, by the names that a problem's have."""
+        arrays = {name: getattr(self, attribute) for name, attribute in RESULTS.items()}
         return {name: way.get(array).copy() for name, array in arrays.items() if array is not None}
 
 
@@ -157,8 +163,8 @@ def wrong_in_a_callers_graph(way, capture, lengths):
     b = Prepared(way, lengths=lengths)
     b.step()
     expected = b.results(way)
-    for name in b.RESULTS:
-        way.copy_into(getattr(b, name), way.put(np.full_like(expected[name], 77)))
+    for name, attribute in RESULTS.items():
+        way.copy_into(getattr(b, attribute), way.put(np.full_like(expected[name], 77)))
     b.prepare()  # the caller's capture has a stream of its own
     replay = capture(b.step)
     wrong = [f"{name} was written at once" for name, array in b.results(way).items() if (array != 77).any()]

@@ -7,13 +7,13 @@ from pycudnnrnn.errors import CaptureError, CudnnError
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.numbers import ALGORITHMS, ARRAYS, LENGTHS, differ, largest, run
-from tests.gpu.prepared import captured, captured_by_cupy, wrong_in_a_callers_graph
+from tests.gpu.prepared import RESULTS, captured, captured_by_cupy, wrong_in_a_callers_graph
 
 
 def replay(cuda, graph, problem, names):
     """Replay; return the results under these names of an eager run, on the host and in its layout."""
     graph.replay()
-    arrays = {name: getattr(graph, "d_params" if name == "dparams" else name) for name in names}
+    arrays = {name: getattr(graph, RESULTS[name]) for name in names}
     return {
         name: problem.op.move_params(array, "cpu") if name == "dparams" else cuda.get(array)
         for name, array in arrays.items()

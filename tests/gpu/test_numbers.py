@@ -1,6 +1,5 @@
 """cuDNN's numbers beside the NumPy engine's in float64; test_torch.py compares them with torch's own."""
 
-import dataclasses
 from time import perf_counter
 
 import numpy as np
@@ -11,6 +10,7 @@ from pycudnnrnn.errors import ArgumentError, CudnnError
 from pycudnnrnn.testing.goldens import KINDS
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.numbers import ALGORITHMS, DTYPES, LENGTHS, RAGGED, differ, lstm, problem_of, run, run_numpy, worst
+from tests.helpers.axes import by_batch, by_time
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,9 +61,7 @@ def test_a_forward_that_keeps_only_states_has_the_same_gradients(cuda, answer, k
 @LENGTHS
 def test_batch_major_data_is_near_the_numpy_engines(cuda, answer, kind, lengths):
     problem = problem_of(KINDS[kind](2, 24, 17, direction="bidirectional"), lengths)
-    turn = lambda array: np.ascontiguousarray(array.swapaxes(0, 1))  # noqa: E731
-    results = run(cuda, dataclasses.replace(problem, x=turn(problem.x), dy=turn(problem.dy)), time_major=False)
-    results |= {name: turn(results[name]) for name in ("y", "dx")}
+    results = by_time(run(cuda, by_batch(problem), time_major=False))
     ratio, errors = worst(results, run_numpy(problem), problem)
     answer(f"batch major {kind}, {'ragged' if lengths else 'equal'}", errors)
     assert ratio <= 1

@@ -14,6 +14,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.passes import INPUTS
+from tests.helpers.axes import by_batch
 from tests.helpers.kinds import ARRAYS, DTYPES, KINDS, address, get, is_a, on, problem_of, put
 from tests.helpers.pairwise import pairwise
 
@@ -27,10 +28,7 @@ CASES = pairwise(KINDS, DTYPES, [None, (5, 2, 0), (5, 5, 1)], [True, False])
 def test_results_and_gradients_are_numpys_bits_in_the_callers_kind_over_the_engines_memory(
     engine_calls, kind, dtype, lengths, time_major
 ):
-    problem = problem_of(dtype, lengths)
-    if not time_major:
-        x, dy = (np.ascontiguousarray(a.swapaxes(0, 1)) for a in (problem.x, problem.dy))
-        problem = dataclasses.replace(problem, x=x, dy=dy)
+    problem = problem_of(dtype, lengths) if time_major else by_batch(problem_of(dtype, lengths))
     expected, given = problem.results(time_major=time_major), on(kind, problem)
     engine_calls.clear()
     found = given.results(time_major=time_major)

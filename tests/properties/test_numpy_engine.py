@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.numpy_engine import NumpyEngine, calls
 from pycudnnrnn.testing.strategies import problems, specs
+from tests.gpu.prepared import ON_HOST, Prepared
+from tests.helpers.axes import by_batch, by_time
 from tests.helpers.examples import examples
 from tests.helpers.results import assert_same
 
@@ -43,20 +45,8 @@ def test_what_a_forward_keeps_is_not_touched_by_the_arrays_it_gave_out(problem):
 @given(problems(specs(dtypes=["float64", "float16"])), st.booleans())
 def test_a_plan_writes_the_ops_numbers_over_whatever_the_callers_buffers_held(problem, time_major):
     """Also into buffers with batch as their first axis, and past the ends of sequences."""
-
-    def turned(array):
-        return array if time_major else np.ascontiguousarray(array.swapaxes(0, 1))
-
-    (T, B, _), spec = problem.x.shape, problem.spec
-    plan = problem.op.prepare(T, B, is_training=True, sequence_lengths=problem.lengths, time_major=time_major)
-    cell = spec.has_cell_state
-    hx, cx, dhy, dcy = problem.hx, problem.cx if cell else None, problem.dhy, problem.dcy if cell else None
-    x, dy = turned(problem.x), turned(problem.dy)
-    y, hy, dhx, dx, dparams = (np.full_like(a, 7) for a in (dy, hx, hx, x, problem.params))
-    cy, dcx = (np.full_like(cx, 7) if cell else None for _ in range(2))
-    reserve = np.empty(plan.reserve_nbytes, np.uint8)
-    plan.forward(problem.params, x, hx, cx, y, hy, cy, reserve)
-    plan.backward_data(problem.params, y, dy, hx, dhy, dhx, cx, dcy, dcx, dx, reserve)
-    plan.backward_weights(x, hx, y, dparams, reserve)
-    results = {"y": turned(y), "hy": hy, "dx": turned(dx), "dhx": dhx, "dparams": dparams}
-    assert_same(results | ({"cy": cy, "dcx": dcx} if cell else {}), problem.results())
+    turned = problem if time_major else by_batch(problem)
+    buffers = Prepared(ON_HOST, problem=turned, device=None, time_major=time_major)
+    buffers.step()
+    results = buffers.results(ON_HOST)
+    assert_same(results if time_major else by_time(results), problem.results())

@@ -16,6 +16,7 @@ from pycudnnrnn import CudnnLSTM, ops
 from pycudnnrnn.errors import ArgumentError, StateError
 from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, problems, specs
+from tests.helpers.axes import by_batch
 from tests.helpers.examples import examples
 from tests.helpers.layouts import ShuffledEngine
 
@@ -53,8 +54,7 @@ def test_outputs_and_all_gradients_are_those_without(problem, every, is_training
         if layout:
             problem = make_problem(problem.op, *problem.x.shape[:2], problem.lengths, layout)
         if not time_major:
-            swapped = {name: np.ascontiguousarray(getattr(problem, name).swapaxes(0, 1)) for name in ("x", "dy")}
-            problem = dataclasses.replace(problem, lengths=problem.full_lengths, **swapped)
+            problem = by_batch(problem)
         if problem.spec.dtype in {"float16", "bfloat16"}:
             problem = dataclasses.replace(problem, params=problem.params / 4)
         start = problem.op.dropout_state()

@@ -2,31 +2,22 @@
 
 import dataclasses
 
-import numpy as np
-
+from pycudnnrnn.testing.problems import DATA
+from tests.helpers.axes import by_batch, by_time
 from tests.stand_in.host_device import host
 
 
 def on_device(device, problem, time_major=True):
     """The problem's arrays as CuPy arrays over guarded host memory."""
-
-    def swapped(array):
-        return array if time_major else np.ascontiguousarray(array.swapaxes(0, 1))
-
-    arrays = {
-        "x": swapped(problem.x), "dy": swapped(problem.dy), "hx": problem.hx, "cx": problem.cx,
-        "dhy": problem.dhy, "dcy": problem.dcy, "params": problem.params,
-    }  # fmt: skip
-    return {name: device.from_host(array) for name, array in arrays.items()}
+    problem = problem if time_major else by_batch(problem)
+    return {name: device.from_host(getattr(problem, name)) for name in ("params", *DATA)}
 
 
 def run(problem, arrays, **keywords):
     """Every result and gradient of a problem computed on the device's arrays; on the host, data by time first."""
     results = dataclasses.replace(problem, **arrays).results(**keywords)
     results = {name: host(array).copy() for name, array in results.items()}
-    if keywords.get("time_major", True):
-        return results
-    return results | {name: results[name].swapaxes(0, 1) for name in ("y", "dx")}
+    return results if keywords.get("time_major", True) else by_time(results)
 
 
 def run_on(device, problem, **keywords):
