@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from pycudnnrnn import _discovery, libcudnn
 from pycudnnrnn._discovery import Candidate, Context, NotFoundError, find
 from pycudnnrnn.errors import ArgumentTypeError, EngineError
+from tests.helpers.installed import empty_places, install_wheel, put
 
 STEPS = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH", "CUDA_PATH", "system"]
 
@@ -18,35 +18,14 @@ STEPS = ["PYCUDNNRNN_LIBRARY", "already loaded", "wheel", "conda", "CUDNN_PATH",
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
     """No step finds anything, until a test puts something there."""
-    monkeypatch.delenv("PYCUDNNRNN_LIBRARY", raising=False)
-    monkeypatch.delenv("CUDNN_PATH", raising=False)
-    monkeypatch.delenv("CUDA_PATH", raising=False)
+    empty_places(monkeypatch, tmp_path)
     monkeypatch.setattr(_discovery, "loaded_files", lambda names: [])
-    monkeypatch.setattr(_discovery.site, "getsitepackages", lambda: [str(tmp_path / "site")])
-    monkeypatch.setattr(_discovery.site, "getusersitepackages", lambda: str(tmp_path / "user"))
-    monkeypatch.setattr(_discovery.site, "ENABLE_USER_SITE", False)
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.setattr(_discovery, "SYSTEM_FOLDERS", (str(tmp_path / "system"),))
     return tmp_path
 
 
-def put(folder, name="libcudnn.so.9"):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(b"")
-    return folder / name
-
-
-def install_wheel(site, name):
-    library = put(site / "nvidia" / "cudnn" / "lib")
-    info = site / f"{name.replace('-', '_')}-9.28.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Name: {name}\nVersion: 9.28.0\n")
-    (info / "RECORD").write_text("nvidia/cudnn/lib/libcudnn_ops.so.9,,\nnvidia/cudnn/lib/libcudnn.so.9,,\n")
-    return library
-
-
 def test_the_error_lists_every_place_and_what_to_do(nowhere):
-    put(nowhere / "system")
+    put(nowhere / "system/libcudnn.so.9")
     install_wheel(nowhere / "site", "nvidia-cudnn-cu13").unlink()
     with pytest.raises(NotFoundError) as caught:
         find(Context())
@@ -67,31 +46,31 @@ def test_the_order_is_argument_environment_process_wheel_conda_toolkit_system(no
     def wins(via, path):
         assert find(Context(**context))[0] == Candidate(path, via)
 
-    wins("system", put(nowhere / "system", "libcudnn.so.8"))
-    wins("system", put(nowhere / "system"))
+    wins("system", put(nowhere / "system/libcudnn.so.8"))
+    wins("system", put(nowhere / "system/libcudnn.so.9"))
     monkeypatch.setenv("CUDA_PATH", str(nowhere / "cuda"))
-    wins("CUDA_PATH", put(nowhere / "cuda" / "lib64"))
-    wins("CUDNN_PATH", put(nowhere / "toolkit" / "lib64"))
-    wins("CUDNN_PATH", put(nowhere / "toolkit" / "lib"))
+    wins("CUDA_PATH", put(nowhere / "cuda/lib64/libcudnn.so.9"))
+    wins("CUDNN_PATH", put(nowhere / "toolkit/lib64/libcudnn.so.9"))
+    wins("CUDNN_PATH", put(nowhere / "toolkit/lib/libcudnn.so.9"))
     (nowhere / "prefix" / "conda-meta").mkdir(parents=True)
-    wins("conda", put(nowhere / "prefix" / "lib"))
+    wins("conda", put(nowhere / "prefix/lib/libcudnn.so.9"))
     install_wheel(nowhere / "user", "nvidia-cudnn-cu13")
     wins("wheel nvidia-cudnn-cu12", install_wheel(nowhere / "site", "nvidia-cudnn-cu12"))
     wins("wheel nvidia-cudnn-cu13", install_wheel(nowhere / "site", "nvidia-cudnn-cu13"))
     (nowhere / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info" / "RECORD").write_text("nvidia/cudnn/include/cudnn.h,,\n")
     wins("wheel nvidia-cudnn-cu12", nowhere / "site/nvidia/cudnn/lib/libcudnn.so.9")
-    process = put(nowhere / "process")
+    process = put(nowhere / "process/libcudnn.so.9")
     monkeypatch.setattr(_discovery, "loaded_files", lambda names: [process])
     wins("already loaded", process)
-    named = put(nowhere / "environment")
+    named = put(nowhere / "environment/libcudnn.so.9")
     monkeypatch.setenv("PYCUDNNRNN_LIBRARY", str(named))
     wins("PYCUDNNRNN_LIBRARY", named)
-    context["path"] = put(nowhere / "argument")
+    context["path"] = put(nowhere / "argument/libcudnn.so.9")
     wins("argument", context["path"])
 
 
 def test_relative_folders_and_wheels_outside_the_site_folders_do_not_count(nowhere, monkeypatch):
-    put(nowhere / "toolkit" / "lib")
+    put(nowhere / "toolkit/lib/libcudnn.so.9")
     install_wheel(nowhere / "elsewhere", "nvidia-cudnn-cu13")
     monkeypatch.chdir(nowhere)
     monkeypatch.syspath_prepend(nowhere / "elsewhere")
@@ -117,7 +96,7 @@ def test_a_path_that_cannot_be_one_is_refused(monkeypatch, wrong, error, text):
 
 
 def test_a_library_without_its_parts_is_refused_and_the_error_says_what_was_tried_before(nowhere, monkeypatch):
-    path = put(nowhere / "toolkit" / "lib")
+    path = put(nowhere / "toolkit/lib/libcudnn.so.9")
     (path.parent / "libcudnn_graph.so.9").symlink_to("libcudnn_graph.so.9")  # a link to itself
     monkeypatch.setenv("CUDNN_PATH", str(nowhere / "toolkit"))
     with pytest.raises(EngineError, match=r"libcudnn_graph\.so\.9 is not in the same folder") as caught:

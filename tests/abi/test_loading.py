@@ -15,6 +15,7 @@ import pytest
 from pycudnnrnn.engines.cudnn.descriptors import RNNDataDescriptor, RNNDescriptor
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.spec import DType, RNNSpec
+from tests.helpers.installed import install_wheel
 from tests.stand_in.shim import Shim
 
 PARTS = {9: ("graph", "ops", "adv"), 8: ("ops_infer", "ops_train", "adv_infer", "adv_train")}
@@ -150,12 +151,9 @@ print(lib.path, *[name for name in mapped if "libcudnn" in name])
 @pytest.fixture
 def planted(tmp_path, lib, compile_library):
     """A folder with a fake of each library, and an installed wheel that lists them."""
+    install_wheel(tmp_path, "nvidia-cudnn-cu13", Path(lib.path).name)
     for name in [Path(lib.path).name, *(Path(part).name for part in lib.parts)]:
         shutil.copy(compile_library(PLANTED), tmp_path / name)
-    wheel = tmp_path / "nvidia_cudnn_cu13-99.0.dist-info"
-    wheel.mkdir()
-    (wheel / "METADATA").write_text("Name: nvidia-cudnn-cu13\nVersion: 99.0\n")
-    (wheel / "RECORD").write_text("libcudnn.so.9,,\nlibcudnn.so.8,,\n")
     return tmp_path
 
 

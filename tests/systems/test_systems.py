@@ -12,6 +12,7 @@ import pytest
 
 from pycudnnrnn import _discovery
 from pycudnnrnn._discovery import Candidate, Context, NotFoundError, find
+from tests.helpers.installed import empty_places, install_wheel, put
 from tests.systems import play
 
 ROOT = Path(__file__).parents[2]
@@ -40,21 +41,11 @@ def test_the_compiled_kernels_run_on(system):
 @pytest.fixture
 def windows(monkeypatch, tmp_path):
     """No step finds anything, until a test puts something there."""
-    for name in ("PYCUDNNRNN_LIBRARY", "CUDNN_PATH", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
+    empty_places(monkeypatch, tmp_path)
     monkeypatch.setenv("PROGRAMFILES", str(tmp_path / "programs"))
     monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    monkeypatch.setattr(_discovery.site, "getsitepackages", lambda: [str(tmp_path / "site")])
-    monkeypatch.setattr(_discovery.site, "ENABLE_USER_SITE", False)
     monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: play.kernel({}), raising=False)
     return tmp_path
-
-
-def put(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"")
-    return path
 
 
 def test_windows_libraries_are_found_where_installers_put_them(windows, monkeypatch):
@@ -76,11 +67,7 @@ def test_windows_libraries_are_found_where_installers_put_them(windows, monkeypa
     wins("CUDNN_PATH", put(windows / "cudnn" / "bin" / "cudnn64_9.dll"))
     (windows / "prefix" / "conda-meta").mkdir(parents=True)
     wins("conda", put(windows / "prefix" / "Library" / "bin" / "cudnn64_9.dll"))
-    wheel = put(windows / "site" / "nvidia" / "cudnn" / "bin" / "cudnn64_9.dll")
-    info = windows / "site" / "nvidia_cudnn_cu13-9.28.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: nvidia-cudnn-cu13\nVersion: 9.28.0\n")
-    (info / "RECORD").write_text("nvidia/cudnn/bin/cudnn_ops64_9.dll,,\nnvidia/cudnn/bin/cudnn64_9.dll,,\n")
+    wheel = install_wheel(windows / "site", "nvidia-cudnn-cu13", "nvidia/cudnn/bin/cudnn64_9.dll")
     wins("wheel nvidia-cudnn-cu13", wheel)
     loaded = windows / "torch" / "lib" / "cudnn64_9.dll"
     monkeypatch.setattr(_discovery.ctypes, "WinDLL", lambda name: play.kernel({"cudnn64_9.dll": str(loaded)}))
