@@ -27,7 +27,7 @@ def unchanged(arrays, problem):
 
 @pytest.mark.parametrize("op", [LSTM, DROPPING], ids=["plain", "dropout"])
 def test_a_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play, op):
-    """The status codes in turn, at the first and the last of each call; the inputs are unchanged."""
+    """The status codes in turn, at the first and the last of each call; inputs and dropout are as they were."""
     first = play()
     run_on(first.device, make_problem(ops.from_spec(op.spec), 3, 2, [3, 1], seed=5))
     statuses = itertools.cycle(STATUSES)
@@ -41,6 +41,7 @@ def test_a_status_at_each_call_is_a_typed_error_and_the_next_call_is_right(play,
             run(problem, arrays)
         assert (caught.value.function, caught.value.code) == (name, status)
         assert unchanged(arrays, problem)
+        assert problem.op.dropout_state("cuda:0").position == (op is DROPPING and "Backward" in name)
         again = run(problem, arrays)
         assert all(np.isfinite(value).all() for value in again.values())
         if op is LSTM:

@@ -40,44 +40,43 @@ def everything():
     return call
 
 
-def test_a_child_finds_every_lock_free_that_another_thread_held():
-    call = everything()
-    call()
-    held, done = threading.Event(), threading.Event()
-
-    def hold():
-        with contextlib.ExitStack() as stack:
-            for lock in list(_locks._all):
-                stack.enter_context(lock)
-            held.set()
-            done.wait()
-
-    thread = threading.Thread(target=hold)
+@contextlib.contextmanager
+def another_thread(work):
+    """Run `work(inside, done)` in another thread: the block begins when it sets one, and it waits for the other."""
+    inside, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=work, args=(inside, done))
     thread.start()
-    held.wait()
+    inside.wait()
     try:
-        assert forked(call) == 0
+        yield
     finally:
         done.set()
         thread.join()
+
+
+def test_a_child_finds_every_lock_free_that_another_thread_held():
+    call = everything()
+    call()
+
+    def hold(inside, done):
+        with contextlib.ExitStack() as stack:
+            for lock in list(_locks._all):
+                stack.enter_context(lock)
+            inside.set()
+            done.wait()
+
+    with another_thread(hold):
+        assert forked(call) == 0
     call()
 
 
 def test_a_child_computes_what_another_thread_was_computing(monkeypatch):
-    inside, done, bincount = threading.Event(), threading.Event(), np.bincount
+    bincount = np.bincount
 
-    def waiting(*arguments, **keywords):
-        inside.set()
-        done.wait()
-        return bincount(*arguments, **keywords)
+    def compute(inside, done):
+        monkeypatch.setattr(np, "bincount", lambda *a, **k: inside.set() or (done.wait() and bincount(*a, **k)))
+        _ = Schedule(3, 2, (3, 1)).batch_sizes
 
-    monkeypatch.setattr(np, "bincount", waiting)
-    thread = threading.Thread(target=lambda: Schedule(3, 2, (3, 1)).batch_sizes)
-    thread.start()
-    inside.wait()
-    monkeypatch.setattr(np, "bincount", bincount)
-    try:
+    with another_thread(compute):
+        monkeypatch.setattr(np, "bincount", bincount)
         assert forked(lambda: Schedule(3, 2, (3, 1)).batch_sizes) == 0
-    finally:
-        done.set()
-        thread.join()
