@@ -17,14 +17,13 @@ import numpy as np
 import pytest
 import torch
 
-from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers import kinds
 from tests.stand_in.host_cupy import use_host_cupy
 from tests.stand_in.host_device import HostDevice, host, imported
 
 TORCH_STREAM = 0x7780  # no address that `host_device.Stream` counts to
+LENGTHS = (5, 2, 1)
 NAMES = ("x", "hx", "cx", "params", "dy", "dhy", "dcy")
 
 
@@ -102,10 +101,6 @@ def is_a(kind, array):
     return isinstance(array, {"cupy": cupy.ndarray, "torch": CudaTensor, "jax": JaxCudaArray}[kind])
 
 
-def problem_of(dtype="float32"):
-    return make_problem(ops.CudnnLSTM(2, 6, 4, direction="bidirectional", dtype=dtype), 5, 3, [5, 2, 1], seed=7)
-
-
 def run(device, problem, kind, others=None, only=NAMES):
     """Forward and backward: what came out, by name. Those of `only` are of kind `others`."""
     arrays = {name: put(device, others if others and name in only else kind, getattr(problem, name)) for name in NAMES}
@@ -116,7 +111,7 @@ def run(device, problem, kind, others=None, only=NAMES):
 @pytest.mark.parametrize("kind", ["cupy", "torch", "jax"])
 def test_results_and_gradients_are_in_the_callers_kind_over_the_engines_memory(device, kind, dtype):
     """But for JAX's: it gives back another's memory when its array is gone, whatever XLA still reads there."""
-    problem = problem_of(dtype)
+    problem = kinds.problem_of(dtype, LENGTHS)
     results, expected = run(device, problem, kind), problem.results()
     memory = {(m.address, m.address + m.nbytes) for m in device.allocations}
     for name, array in results.items():
@@ -145,7 +140,7 @@ def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_othe
     kind, others, address, waited_for = STREAMS[case]
     cupys = device.current
     waited_for = waited_for and (3 if kind == "jax" or only == "params" else 1)
-    run(device, problem_of(), kind, others, only=(only,))
+    run(device, kinds.problem_of("float32", LENGTHS), kind, others, only=(only,))
     main = cupys.ptr if address is None else address
     assert {stream for _, _, stream, _ in shim.launches} == {main}
     assert device.current is cupys, "CuPy's own current stream is back"
@@ -161,7 +156,7 @@ def test_work_is_on_the_stream_of_input_datas_library_and_in_order_with_the_othe
 
 
 def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_each_replay(shim, device, monkeypatch):
-    problem, cupys = problem_of(), device.current
+    problem, cupys = kinds.problem_of("float32", LENGTHS), device.current
     plan = problem.op.prepare(5, 3, sequence_lengths=problem.lengths, device="cuda:0")
     graph = plan.capture(put(device, "torch", problem.params))
     before, after = [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits]
@@ -181,14 +176,14 @@ def test_a_graph_is_captured_after_torchs_work_and_replayed_on_its_stream_at_eac
 
 def test_params_that_move_are_ready_for_cupys_stream(device):
     use_host_cupy(device)
-    problem = problem_of()
+    problem = kinds.problem_of("float32", LENGTHS)
     moved = problem.op.move_params(put(device, "torch", problem.params), "cuda:0")
     assert np.array_equal(host(moved), problem.params)
     assert [(waiting.ptr, awaited.ptr) for waiting, awaited in device.waits][-1] == (device.current.ptr, TORCH_STREAM)
 
 
 def test_arrays_on_two_devices_are_refused_with_both_named(device):
-    problem = problem_of()
+    problem = kinds.problem_of("float32", LENGTHS)
     x, hx, cx, params = (put(device, "torch", getattr(problem, name)) for name in NAMES[:4])
     with pytest.raises(ArgumentError, match="Invalid params: one on cpu, expecting an array on cuda:0"):
         problem.op(x, hx, cx, problem.params)

@@ -1,17 +1,14 @@
-"""First contact with a GPU: `python -m tests.gpu.triage NAME... --out FILE.jsonl`; without names, every check.
+"""First contact with a GPU: `python -m tests.gpu.triage --out FILE.jsonl`.
 
 Each check runs in a process of its own, beside the others. It writes what it saw, a line of JSON each, and what must be
 mended before a long call is worth its time. The summary repeats what must be mended.
-`python -m tests.gpu.triage NAME` runs one check in this process.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
 import functools
-import importlib
 import importlib.metadata
-import inspect
 import json
 import math
 import os
@@ -53,12 +50,13 @@ def say(mend="", **facts):
     print(json.dumps(facts | ({"mend": mend} if mend else {}), default=str), flush=True)  # noqa: T201
 
 
-def first(cuda):
+def first():
     """Without torch: which libcudnn, and one forward and backward of two layers, before anything else works."""
-    say(library=str(cuda.engine.library), libraries=in_this_process())
-    problem = problem_of(lstm())
-    ratio = round(worst(run(cuda, problem), run_numpy(problem), problem)[0], 3)
-    say(mend="" if ratio <= 1 else "wrong numbers", share_of_what_is_allowed=ratio)
+    with machine() as cuda:
+        say(library=str(cuda.engine.library), libraries=in_this_process())
+        problem = problem_of(lstm())
+        ratio = round(worst(run(cuda, problem), run_numpy(problem), problem)[0], 3)
+        say(mend="" if ratio <= 1 else "wrong numbers", share_of_what_is_allowed=ratio)
 
 
 def in_this_process():
@@ -84,24 +82,15 @@ def tools():
     say(mend="" if folder == str(ROOT / "tests") else "`tests` is another package", tests=folder)
 
 
-CHECKS = {check.__name__: check for check in (first, tools)}
-"""Functions that report what they saw, in order of risk; one that has a parameter gets the device."""
-
-
-def run_here(function):
-    """Run a check in this process."""
-    if not inspect.signature(function).parameters:
-        function()
-        return
-    with machine() as cuda:
-        function(cuda)
+CHECKS = ("first", "tools")
+"""Functions that report what they saw, in order of risk."""
 
 
 def ask(file, stop_at, name):
     """Run a check in a process of its own; write down its lines, to its end or not; return what must be mended."""
     limit_s, started = min(LIMIT_S, stop_at - time.monotonic()), time.monotonic()
     file.add(begin=f"triage.py::{name}")
-    command = [sys.executable, "-m", "tests.gpu.triage", name]
+    command = [sys.executable, "-c", f"from tests.gpu.triage import {name}; {name}()"]
     code, out, err = processes.run(command, limit_s, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
     lines = list(lines_of(out))
     wrong = [line["mend"] for line in lines if "mend" in line]
@@ -119,19 +108,15 @@ def ask(file, stop_at, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", choices=[[], *CHECKS], help="one without --out runs in this process")
-    parser.add_argument("--out", type=Path, help="results file")
+    parser.add_argument("--out", type=Path, required=True, help="results file")
     parser.add_argument("--seconds", type=float, default=math.inf, help="for all of them")
     options = parser.parse_args()
-    if options.names and options.out is None:
-        run_here(CHECKS[options.names[0]])
-        return
     processes.stoppable()
-    stop_at, file, names = time.monotonic() + options.seconds, ResultsFile(options.out), options.names or list(CHECKS)
+    stop_at, file = time.monotonic() + options.seconds, ResultsFile(options.out)
     file.start(COMMAND, environment(None))
     with concurrent.futures.ThreadPoolExecutor(len(CHECKS)) as pool:
-        answers = pool.map(functools.partial(ask, file, stop_at), names)
-        to_mend = {name: wrong for name, wrong in zip(names, answers, strict=True) if wrong}
+        answers = pool.map(functools.partial(ask, file, stop_at), CHECKS)
+        to_mend = {name: wrong for name, wrong in zip(CHECKS, answers, strict=True) if wrong}
     print("\nmend before the long calls:" if to_mend else "\nnothing to mend")  # noqa: T201
     for name, wrong in to_mend.items():
         print(f"- {name}: {'; '.join(wrong)}")  # noqa: T201

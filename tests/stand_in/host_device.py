@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import gc
 import itertools
-import operator
 
 import cupy
 import numpy as np
@@ -60,8 +59,8 @@ class HostGraph:
             work()
 
 
-class HostDevice:
-    """What `CudaDevice` is, over host memory.
+class HostDevice(CudaDevice):
+    """A device over host memory.
 
     `fail_at` makes the Nth allocation from now fail. `broken` maps what is asked of CUDA ("" for all of it) to
     the error that it fails with; `asked` lists what was asked since. `here` is the number of the current device: while
@@ -223,10 +222,6 @@ class HostDevice:
         host(array)[...] = 0
         return array
 
-    address = staticmethod(operator.attrgetter("data.ptr"))
-    addresses = CudaDevice.addresses
-    holds = CudaDevice.holds
-
     def copy(self, array):
         self.refuse_capture(self.stream(), "copying an array")
         return self.from_host(host(array))
@@ -246,10 +241,6 @@ class HostDevice:
             self.watch.look_at(error)
             return True
         return stream.capturing is not None
-
-    def refuse_capture(self, stream, what):
-        if self.captured(stream):
-            raise CaptureError(f"{what}, while the stream is captured")
 
     def take(self, array, indices, axis):
         return self.from_host(np.take(host(array), host(indices), axis=axis))

@@ -83,14 +83,7 @@ def test_windows_sub_libraries_are_opened_first_and_their_folder_stays_known(win
             opened.append(Path(path).name)
 
         def __getitem__(self, name):
-            return CFunction(version if name == "cudnnGetVersion" else 0)
-
-    class CFunction:
-        def __init__(self, answer):
-            self.answer = answer
-
-        def __call__(self):
-            return self.answer
+            return lambda: version if name == "cudnnGetVersion" else 0
 
     parts = {9: ["graph", "ops", "adv"], 8: ["ops_infer", "ops_train", "adv_infer", "adv_train"]}[major]
     names = [*(f"cudnn_{part}64_{major}.dll" for part in parts), f"cudnn64_{major}.dll"]
