@@ -5,7 +5,6 @@ import pytest
 
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
-from pycudnnrnn.spec import RNNSpec
 
 pytestmark = pytest.mark.compiled
 
@@ -33,18 +32,6 @@ def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transpo
                 expected = x.astype("longdouble") @ w + (before[:n] if adds else 0)
                 assert np.abs(out[:n] - expected).max() <= 8 * depth * np.finfo(dtype).eps
                 np.testing.assert_array_equal(out[n], before[n])
-
-
-@pytest.mark.parametrize("adds", [False, True])
-@pytest.mark.parametrize("n", [1, 2])
-def test_the_gradient_of_a_matrix_replaces_or_is_added(n, adds):
-    """The last block of a long batch may have a single row, and what came before it stays."""
-    spec = RNNSpec("lstm", 1, 3, 2, dtype="float64")
-    rng = np.random.default_rng(n)
-    rows, others, out = rng.normal(size=(n, 12)), rng.normal(size=(n, 2)), rng.normal(size=(12, 2))
-    expected = rows.T @ others + (out if adds else 0)
-    compiled.CELLS[spec.mode](spec).weight_product(rows, others, out, adds=adds)
-    np.testing.assert_allclose(out, expected, rtol=1e-14, atol=1e-15)
 
 
 def test_tanh_is_right_to_three_units_in_the_last_place():
