@@ -15,16 +15,13 @@ from safetensors.numpy import load_file, save_file
 from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.cli.convert import verify
 from pycudnnrnn.errors import PycudnnrnnError
-from tests.helpers.oracles import equal_dicts, need, random_canonical
+from tests.helpers.oracles import KERAS_ARRAYS, equal_dicts, need, random_canonical
 
 need("torch", "keras", "onnx", "onnxruntime", "flax", "h5py")
 import onnx  # noqa: E402
 import torch  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    # keras.Variable.__array__ has not followed NumPy 2
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
-)
+pytestmark = KERAS_ARRAYS
 
 
 @pytest.fixture

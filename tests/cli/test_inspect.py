@@ -9,17 +9,14 @@ from safetensors.numpy import save_file
 from pycudnnrnn import CudnnLSTM, Saver, convert
 from pycudnnrnn.spec import RNNSpec
 from tests.helpers.bundles import write_bundle
-from tests.helpers.oracles import need, random_canonical
+from tests.helpers.oracles import KERAS_ARRAYS, need, random_canonical
 
 need("torch", "keras", "onnx", "h5py")
 import keras  # noqa: E402
 import onnx  # noqa: E402
 import torch  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    # keras.Variable.__array__ has not followed NumPy 2
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
-)
+pytestmark = KERAS_ARRAYS
 L = keras.layers
 
 

@@ -18,6 +18,7 @@ from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.testing.strategies import specs
 from tests.helpers.examples import examples
 from tests.helpers.oracles import (
+    KERAS_ARRAYS,
     check_both_directions,
     equal_models,
     need,
@@ -27,10 +28,7 @@ from tests.helpers.oracles import (
     worst,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    # keras.Variable.__array__ has not followed NumPy 2
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
-)
+pytestmark = KERAS_ARRAYS
 seeds = st.integers(0, 2**31)
 
 

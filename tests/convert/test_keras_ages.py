@@ -7,18 +7,15 @@ import h5py
 import numpy as np
 import pytest
 
-from pycudnnrnn import convert, ops
+from pycudnnrnn import convert
 from pycudnnrnn.errors import ConvertError
-from tests.helpers.oracles import equal_models, need
+from tests.helpers.oracles import KERAS_ARRAYS, equal_models, need, run_ours
 from tests.helpers.pairwise import pairwise
 
 need("keras", "h5py")
 import keras  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    # keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
-)
+pytestmark = KERAS_ARRAYS
 L = keras.layers
 I, U = 5, 4
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
@@ -72,9 +69,7 @@ def keras_says(kind, cells):
 
 
 def run(c, x=X, **keywords):
-    op = ops.from_spec(c.spec)
-    states = [None] * (2 if c.spec.has_cell_state else 1)
-    return op(x, *states, op.canonical_to_params(c), is_training=False, time_major=False, **keywords)[0]
+    return run_ours(c, x.swapaxes(0, 1), **keywords)[0].swapaxes(0, 1)
 
 
 AGES = pairwise(
@@ -239,7 +234,7 @@ def test_a_model_that_masks_needs_lengths_and_a_warning_says_so(tmp_path):
         c = convert.keras.to_canonical(arrays)
     tokens, lengths = np.array([[3, 4, 5, 6], [7, 8, 0, 0]]), [4, 2]
     theirs, x = model.predict(tokens, verbose=0), keras.ops.convert_to_numpy(model.layers[0](tokens))
-    ours = run(c, x, sequence_lengths=lengths)
+    ours = run(c, x, lengths=lengths)
     for b, length in enumerate(lengths):
         assert np.abs(ours[b, :length] - theirs[b, :length]).max() < 1e-5
 

@@ -9,16 +9,12 @@ import pytest
 
 from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ArgumentError, ConvertError
-from tests.helpers.oracles import equal_dicts, need, random_canonical
+from tests.helpers.oracles import KERAS_ARRAYS, equal_dicts, need, random_canonical
 
 need("keras")
 import keras  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    # keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning",
-    "ignore:the arrays do not contain how their layers were made",
-)
+pytestmark = [KERAS_ARRAYS, pytest.mark.filterwarnings("ignore:the arrays do not contain how their layers were made")]
 MODES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn_tanh"}
 
 

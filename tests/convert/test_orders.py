@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn._checks import Assumption
 from pycudnnrnn.layout import canonical_shapes
-from pycudnnrnn.testing.reference import relu, sigmoid
 from pycudnnrnn.testing.strategies import specs
+from tests.helpers.cells import run_cells, tf_step
 from tests.helpers.examples import examples
 from tests.helpers.oracles import equal_dicts, equal_models, random_call, random_canonical, run_ours, worst
 
@@ -113,47 +113,19 @@ def test_cudnn_layers_of_keras_2_follow_its_recorded_rule(mode, gates, direction
             np.testing.assert_array_equal(ours, ruled)
 
 
-def tf_cell(spec, v):
-    """Return the step of TF's cell on its own variables: core_rnn_cell / cudnn_rnn_ops.py (r1.15)."""
-
-    def step(x, h, c):
-        xh = np.concatenate([x, h], axis=1)
-        if spec.mode == "lstm":
-            i, j, f, o = np.split(xh @ v["kernel"] + v.get("bias", 0), 4, axis=1)
-            c = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
-            h = sigmoid(o) * np.tanh(c)
-            return (h @ v["projection/kernel"] if spec.num_proj else h), c
-        if spec.mode == "gru":
-            r, u = np.split(sigmoid(xh @ v["gates/kernel"] + v.get("gates/bias", 0)), 2, axis=1)
-            into = x @ v["candidate/input_projection/kernel"] + v.get("candidate/input_projection/bias", 0)
-            of = h @ v["candidate/hidden_projection/kernel"] + v.get("candidate/hidden_projection/bias", 0)
-            return (1 - u) * np.tanh(into + r * of) + u * h, c
-        return {"rnn_tanh": np.tanh, "rnn_relu": relu}[spec.mode](xh @ v["kernel"] + v.get("bias", 0)), c
-
-    return step
-
-
 def run_tf(spec, arrays, x, hx, cx, lengths):
     """Walk the cells as dynamic_rnn and stack_bidirectional_dynamic_rnn do."""
-    below, hy, cy = x, hx.copy(), cx.copy()
     cell = {"lstm": "cudnn_compatible_lstm_cell", "gru": "cudnn_compatible_gru_cell"}.get(spec.mode, "basic_rnn_cell")
-    for layer in range(spec.num_layers):
-        above = []
-        for way in range(spec.num_dirs):
-            path = f"rnn/multi_rnn_cell/cell_{layer}/{cell}/"
-            if spec.num_dirs == 2:
-                path = f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[way]}/{cell}/"
-            of_cell = {name.removeprefix(path): array for name, array in arrays.items() if name.startswith(path)}
-            step, p = tf_cell(spec, of_cell), layer * spec.num_dirs + way
-            out = np.zeros((*x.shape[:2], spec.state_size))
-            for t in range(len(x))[:: -1 if way else 1]:
-                h, c = step(below[t], hy[p], cy[p])
-                runs = (t < lengths)[:, None]
-                hy[p], cy[p] = np.where(runs, h, hy[p]), np.where(runs, c, cy[p])
-                out[t] = np.where(runs, h, 0)
-            above.append(out)
-        below = np.concatenate(above, axis=2)
-    return below, hy, cy if spec.has_cell_state else None
+    steps = []
+    for p in range(spec.num_pseudo_layers):
+        layer, way = divmod(p, spec.num_dirs)
+        path = f"rnn/multi_rnn_cell/cell_{layer}/{cell}/"
+        if spec.num_dirs == 2:
+            path = f"stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{('fw', 'bw')[way]}/{cell}/"
+        of_cell = {name.removeprefix(path): array for name, array in arrays.items() if name.startswith(path)}
+        steps.append(tf_step(spec, of_cell))
+    states = (hx, cx) if spec.has_cell_state else (hx,)
+    return run_cells(steps, x, states, lengths, num_dirs=spec.num_dirs)
 
 
 @examples(200)

@@ -11,7 +11,7 @@ import pytest
 from pycudnnrnn import convert
 from pycudnnrnn._checks import Assumption
 from tests.docs.blocks import ROOT
-from tests.helpers.oracles import missing, need, run_ours, worst
+from tests.helpers.oracles import missing, need, random_call, run_ours, worst
 
 need("torch", "onnx", "onnxruntime")
 import onnx  # noqa: E402
@@ -19,11 +19,13 @@ import onnxruntime  # noqa: E402
 import torch  # noqa: E402
 from safetensors.numpy import load_file  # noqa: E402
 
+from tests.helpers.torch_oracle import run_torch_cells  # noqa: E402
+
 FILES = ROOT / "build/silero/silero_vad/data"
 if not FILES.is_dir():
     missing("build/silero: make test-all fetches it")
 
-U, B = 128, 2
+U = 128
 FLOAT32 = 3e-6
 
 
@@ -55,16 +57,8 @@ def from_two_branches():
 
 
 def check(c, cell):
-    """Run torch's cell step by step, and the op, on the same input and states."""
-    rng = np.random.default_rng(1)
-    x, h0, c0 = (rng.normal(size=(n, B, U)).astype("f4") for n in (5, 1, 1))
-    h, state, outputs = torch.tensor(h0[0]), torch.tensor(c0[0]), []
-    with torch.no_grad():
-        for step in torch.tensor(x):
-            h, state = cell(step, (h, state))
-            outputs.append(h.numpy())
-    theirs = np.stack(outputs), h.numpy()[None], state.numpy()[None]
-    assert worst(run_ours(c, x, h0, c0, [len(x)] * B), theirs) <= FLOAT32
+    call = random_call(c.spec, 1)
+    assert worst(run_ours(c, *call), run_torch_cells([cell], c.spec, *call)) <= FLOAT32
 
 
 @pytest.mark.parametrize("source", [from_torch, from_initializers, from_a_body, from_two_branches])

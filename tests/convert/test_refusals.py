@@ -6,13 +6,9 @@ import pytest
 from pycudnnrnn import RNNSpec, convert, layers, ops
 from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.interop import torch as interop_torch
-from tests.helpers.oracles import FRAMEWORKS, equal_models, need, random_canonical, written
+from tests.helpers.oracles import FRAMEWORKS, KERAS_ARRAYS, equal_models, need, random_canonical, written
 
-pytestmark = pytest.mark.filterwarnings(
-    # keras.Variable.__array__ has not followed NumPy 2
-    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning",
-    "ignore:the arrays do not contain how their layers were made",
-)
+pytestmark = [KERAS_ARRAYS, pytest.mark.filterwarnings("ignore:the arrays do not contain how their layers were made")]
 
 
 def f4(*shape):
@@ -33,6 +29,10 @@ def two_of(framework, **changes):
     return written(framework, "lstm", 2, **changes)
 
 
+TORCHS_CELL = {"a.weight_ih": f4(16, 3), "a.weight_hh": f4(16, 4)}
+TWO_CELLS = TORCHS_CELL | {key.replace("a.", "b."): value for key, value in TORCHS_CELL.items()}
+MODULE = {"m.weight_ih_l0": f4(16, 3), "m.weight_hh_l0": f4(16, 4)}
+BACKWARD = {key + "_reverse": value for key, value in MODULE.items()}
 CELL = "rnn/multi_rnn_cell/cell_1/cudnn_compatible_lstm_cell/"
 OWN_LSTM = {name.replace("cudnn_compatible_", ""): array for name, array in written("tensorflow").items()}
 APART = "rnn/multi_rnn_cell/cell_0", "bidirectional_rnn/fw/multi_rnn_cell/cell_1"
@@ -48,6 +48,20 @@ READ = {
         (torch(bias_ih_l0=np.ones(16)), {}, "'bias_ih_l0': expecting float32 like the arrays before it, got float64"),
         (torch(), {"nonlinearity": "relu"}, "'relu' belongs to the plain cell"),
         (torch(), {"nonlinearity": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
+        (TWO_CELLS, {}, "the RNN is a part of this model; choose one: prefix='a.', prefix='b.'; -s prefix=a. on "),
+        (TWO_CELLS, {"layers": ["a", "c"]}, "'c': no recurrent cell is under this name; the names here are 'a', 'b'"),
+        (TWO_CELLS, {"layers": ["a", "a"]}, "a cell is listed twice"),
+        (TWO_CELLS, {"layers": ["a", ("a", "b")]}, "layers of one and of two directions do not make one stack"),
+        (TORCHS_CELL | MODULE | BACKWARD, {"layers": [("a", "m")]}, "a pair takes two single cells"),
+        (TORCHS_CELL, {"layers": ["a"], "prefix": "a"}, "leave out one of the two"),
+        (TORCHS_CELL, {"layers": "a"}, "expecting a list of names, or of pairs (forward, backward) of names, got 'a'"),
+        (TORCHS_CELL, {"layers": [("a",)]}, "expecting a list of names, or of pairs"),
+        (TORCHS_CELL, {"layers": [3]}, "expecting a list of names, or of pairs"),
+        (BACKWARD, {"layers": ["m"]}, "is one direction of a layer by its name"),
+        (BACKWARD, {"prefix": "m"}, "is one direction of a layer by its name"),
+        (MODULE | {"m.weight_ih_l1_reverse": f4(3)}, {"prefix": "m"}, "the backward cell of layer 0 is missing"),
+        ({"lstm.w": f4(3), "fc.weight": f4(3)}, {}, "no recurrent cell among 2 arrays; the nearest names are 'lstm.w'"),
+        ({"0._all_weight_values.0.param": object()}, {}, "holds quantized weights: save the state dict of the module"),
     ],
     "keras": [
         (keras(bias=f4(12)), {}, "resets before the recurrent product"),
@@ -103,7 +117,12 @@ READ = {
         (OWN_LSTM | {"rnn/lstm_cell/kernel": f4(7, 16)}, {}, "the names do not contain the order of these layers"),
         ({n: a for n, a in two_of("tensorflow").items() if CELL in n}, {}, "the forward cell of layer 0 is missing"),
         (OWN_LSTM, {"forget_bias": np.inf}, "expecting a finite number"),
-        (TFS_GRU, {}, "its reset gate comes before the product"),
+        (TFS_GRU, {}, "another cell, GRUCell: its reset gate comes before the product"),
+        (OWN_LSTM | {"rnn/multi_rnn_cell/cell_0/lstm_cell/wci": f4(4)}, {}, "wci': is a peephole"),
+        (OWN_LSTM, {"layers": ["rnn", "x"]}, "'x': no recurrent cell is under this name; the names here are"),
+        (OWN_LSTM, {"ema": 1}, "ema: expecting True or False, got 1"),
+        (written("keras"), {}, "no recurrent cell among 3 arrays; the nearest names are 'lstm/lstm_cell/bias'"),
+        (written("keras") | OWN_LSTM, {"prefix": "lstm"}, "no RNN under 'lstm/'; choose one: prefix=''; -s"),
         (written("tensorflow", "rnn_tanh"), {}, "nothing says whether it is of CudnnRNNTanh or CudnnRNNRelu"),
         (
             two_of("tensorflow", **{CELL.replace("1/cudnn_compatible_lstm", "2/basic_rnn") + "kernel": f4(8, 4)}),

@@ -6,10 +6,10 @@ No TensorFlow of today has these cells, so the oracle is their equations (rnn_ce
 import numpy as np
 import pytest
 
-from pycudnnrnn import RNNSpec, convert, ops
+from pycudnnrnn import RNNSpec, convert
 from pycudnnrnn.errors import ConvertError
-from pycudnnrnn.testing.reference import sigmoid
-from tests.helpers.oracles import equal_models, random_canonical
+from tests.helpers.cells import run_cells, tf_step
+from tests.helpers.oracles import equal_models, random_call, random_canonical, run_ours, worst
 
 I, U = 5, 6
 
@@ -23,41 +23,15 @@ def at(scope, seed, inputs=I):
     return {f"{scope}/{name}": array for name, array in variables(seed, inputs).items()}
 
 
-def tf_lstm(x, cell, forget_bias, projection=None):
-    """Run TF's LSTMCell from zeros: one kernel for [x, h], gates i, j, f, o."""
-    h, c, ys = np.zeros((x.shape[1], U if projection is None else projection.shape[1])), 0, []
-    for x_t in x:
-        i, j, f, o = np.split(np.hstack([x_t, h]) @ cell["kernel"] + cell["bias"], 4, axis=1)
-        c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(j)
-        h = sigmoid(o) * np.tanh(c)
-        h = h if projection is None else h @ projection
-        ys.append(h)
-    return np.stack(ys)
-
-
-def stack_of(arrays, forget_bias, *layers):
-    """Return a function that runs layers of cells by their scopes; a pair is both directions."""
-
-    def cell(x, scope):
-        return tf_lstm(x, {name: arrays[f"{scope}/{name}"] for name in ("kernel", "bias")}, forget_bias)
-
-    def run(x):
-        for layer in layers:
-            both = isinstance(layer, tuple)
-            x = np.concatenate([cell(x, layer[0]), cell(x[::-1], layer[1])[::-1]], 2) if both else cell(x, layer)
-        return x
-
-    return run
-
-
-def run_ours(c, x):
-    op = ops.from_spec(c.spec)
-    return op(x, None, None, op.canonical_to_params(c), is_training=False)[0]
-
-
-def check(c, theirs):
-    x = np.random.default_rng(9).normal(size=(7, 2, I))
-    assert np.abs(run_ours(c, x) - theirs(x)).max() < 1e-12
+def check(c, arrays, forget_bias, *scopes):
+    """Compare with the equations on the variables in the scopes of a model's cells, in cuDNN's order."""
+    steps = []
+    for scope in scopes:
+        cell = {name.removeprefix(f"{scope}/"): array for name, array in arrays.items() if name.startswith(f"{scope}/")}
+        steps.append(tf_step(c.spec, cell | {"bias": cell["bias"] + np.repeat([0, 0, forget_bias, 0], U)}))
+    x, *states, lengths = random_call(c.spec, 9)
+    theirs = run_cells(steps, x, states, lengths, num_dirs=c.spec.num_dirs)
+    assert worst(run_ours(c, x, *states, lengths), theirs) < 1e-12
 
 
 NAMES = {
@@ -75,32 +49,30 @@ def test_a_cell_is_read_in_a_scope_of_any_name(name):
     scope, prefix = NAMES[name]
     arrays = at(scope, 1)
     others = {f"{scope}/kernel/Adam": np.ones(3), "dense/kernel": np.ones((64, 16)), "dense/bias": np.ones(16)}
-    expected = stack_of(arrays, 0.5, scope)
-    check(convert.tensorflow.to_canonical(arrays, prefix=prefix, forget_bias=0.5), expected)
+    check(convert.tensorflow.to_canonical(arrays, prefix=prefix, forget_bias=0.5), arrays, 0.5, scope)
     with pytest.raises(ConvertError) as caught:
         convert.tensorflow.to_canonical(arrays | others)
     (choice,) = caught.value.choices
     with pytest.warns(UserWarning, match="left out, because no cell has them: '.*Adam'$"):
-        check(convert.tensorflow.to_canonical(arrays | others, **choice, forget_bias=0.5), expected)
+        check(convert.tensorflow.to_canonical(arrays | others, **choice, forget_bias=0.5), arrays, 0.5, scope)
 
 
 def test_the_names_of_tf_1_0_are_read():
     arrays = at("rnn/basic_lstm_cell", 1)
     old = {name.replace("kernel", "weights").replace("bias", "biases"): array for name, array in arrays.items()}
-    check(convert.tensorflow.to_canonical(old, forget_bias=1.0), stack_of(arrays, 1, "rnn/basic_lstm_cell"))
+    check(convert.tensorflow.to_canonical(old, forget_bias=1.0), arrays, 1, "rnn/basic_lstm_cell")
     rng = np.random.default_rng(2)
-    P = rng.normal(size=(U, 3))
-    cell = {"kernel": rng.normal(size=(I + 3, 4 * U)), "bias": rng.normal(size=4 * U)}
-    named = {"rnn/lstm_cell/weights": cell["kernel"], "rnn/lstm_cell/biases": cell["bias"]}
-    c = convert.tensorflow.to_canonical(named | {"rnn/lstm_cell/projection/weights": P}, forget_bias=1.0)
-    check(c, lambda x: tf_lstm(x, cell, 1.0, P))
+    shapes = {"kernel": (I + 3, 4 * U), "bias": (4 * U,), "projection/kernel": (U, 3)}
+    arrays = {f"rnn/lstm_cell/{name}": rng.normal(size=shape) for name, shape in shapes.items()}
+    old = {name.replace("kernel", "weights").replace("bias", "biases"): array for name, array in arrays.items()}
+    check(convert.tensorflow.to_canonical(old, forget_bias=1.0), arrays, 1, "rnn/lstm_cell")
 
 
 def test_cells_with_names_of_their_own_are_read_in_both_directions():
     """keras-team/keras#10179: LSTMCell(name="fw")."""
     scopes = [f"bidirectional_rnn/{way}/{way}" for way in ("fw", "bw")]
     arrays = at(scopes[0], 1) | at(scopes[1], 2)
-    check(convert.tensorflow.to_canonical(arrays, forget_bias=1.0), stack_of(arrays, 1, tuple(scopes)))
+    check(convert.tensorflow.to_canonical(arrays, forget_bias=1.0), arrays, 1, *scopes)
 
 
 def test_the_caller_orders_cells_of_any_names_in_one_direction_and_in_both():
@@ -108,9 +80,9 @@ def test_the_caller_orders_cells_of_any_names_in_one_direction_and_in_both():
         at("my/up", 1, U) | at("my/down", 2) | at("fw", 3) | at("bw", 4) | at("up/fw", 5, 2 * U) | at("up/bw", 6, 2 * U)
     )
     c = convert.tensorflow.to_canonical(arrays, layers=["my/down", "my/up"], forget_bias=0)
-    check(c, stack_of(arrays, 0, "my/down", "my/up"))
+    check(c, arrays, 0, "my/down", "my/up")
     c = convert.tensorflow.to_canonical(arrays, layers=[("fw", "bw"), ("up/fw", "up/bw")], forget_bias=0)
-    check(c, stack_of(arrays, 0, ("fw", "bw"), ("up/fw", "up/bw")))
+    check(c, arrays, 0, "fw", "bw", "up/fw", "up/bw")
 
 
 def test_two_rnns_under_one_scope_are_told_apart():
@@ -121,11 +93,11 @@ def test_two_rnns_under_one_scope_are_told_apart():
     with pytest.raises(ConvertError, match="there is more than one RNN under 'encoder/'; choose one: ") as caught:
         convert.tensorflow.to_canonical(arrays, prefix="encoder")
     assert [c["prefix"] for c in caught.value.choices] == ["encoder/bidirectional_rnn/", "encoder/rnn/"]
-    for prefix, layers in (("encoder/bidirectional_rnn", [tuple(both)]), ("encoder/rnn", up)):
+    for prefix, scopes in (("encoder/bidirectional_rnn", both), ("encoder/rnn", up)):
         c = convert.tensorflow.to_canonical(arrays, prefix=prefix, forget_bias=1.0)
-        check(c, stack_of(arrays, 1, *layers))
+        check(c, arrays, 1, *scopes)
     c = convert.tensorflow.to_canonical(arrays, layers=["encoder/rnn"], forget_bias=1.0)
-    check(c, stack_of(arrays, 1, *up))
+    check(c, arrays, 1, *up)
 
 
 def test_averages_are_read_if_the_caller_asks_for_them():
@@ -133,44 +105,20 @@ def test_averages_are_read_if_the_caller_asks_for_them():
     named = {f"{name}/ExponentialMovingAverage": array for name, array in means.items()}
     with pytest.warns(UserWarning, match="/ExponentialMovingAverage'; ema=True reads the averages"):
         c = convert.tensorflow.to_canonical(arrays | named, forget_bias=0)
-    check(c, stack_of(arrays, 0, "rnn/lstm_cell"))
+    check(c, arrays, 0, "rnn/lstm_cell")
     with pytest.warns(
         UserWarning, match=r"left out, because no cell has them: 'rnn/lstm_cell/bias', 'rnn/lstm_cell/kernel'$"
     ):
         c = convert.tensorflow.to_canonical(arrays | named, forget_bias=0, ema=True)
-    check(c, stack_of(means, 0, "rnn/lstm_cell"))
+    check(c, means, 0, "rnn/lstm_cell")
     with pytest.raises(
         ConvertError, match=r"the nearest names are 'rnn/lstm_cell/bias/Exp.*; ema=True reads averages$"
     ):
         convert.tensorflow.to_canonical(named)
-    check(convert.tensorflow.to_canonical(named, forget_bias=0, ema=True), stack_of(means, 0, "rnn/lstm_cell"))
+    check(convert.tensorflow.to_canonical(named, forget_bias=0, ema=True), means, 0, "rnn/lstm_cell")
 
 
-def keras_lstm(scope):
-    shapes = {"kernel": (I, 4 * U), "recurrent_kernel": (U, 4 * U), "bias": (4 * U,)}
-    return {f"{scope}/{name}": np.ones(shape) for name, shape in shapes.items()}
-
-
-LSTM, GRU = at("rnn/lstm_cell", 1), {"gates/kernel": (I + U, 2 * U), "candidate/kernel": (I + U, U)}
-BLOCK = at("rnn/lstm_cell", 1) | {"rnn/lstm_cell/wci": np.ones(U)}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "keywords", "text"),
-    [
-        (BLOCK, {}, "wci': is a peephole"),
-        ({f"rnn/gru_block_cell/{n}": np.ones(s) for n, s in GRU.items()}, {}, "another cell, GRUCell: its reset gate"),
-        (keras_lstm("lstm"), {}, "no recurrent cell among 3 arrays; the nearest names are 'lstm/bias'"),
-        (keras_lstm("lstm") | LSTM, {"prefix": "lstm"}, "there is no RNN under 'lstm/'; choose one: prefix=''; -s"),
-        (LSTM, {"layers": ["rnn/lstm_cell", "x"]}, "'x': no recurrent cell is under this name; the names here are"),
-        ({"dense/kernel": np.ones((9, 5))}, {}, "no recurrent cell among 1 arrays; the nearest names are 'dense/ker"),
-        (LSTM, {"ema": 1}, "ema: expecting True or False, got 1"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_read_is_named(arrays, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        convert.tensorflow.to_canonical(arrays, **keywords)
-    assert text in str(caught.value)
+LSTM = at("rnn/lstm_cell", 1)
 
 
 def test_what_only_has_the_shapes_of_a_cell_is_offered_only_if_there_is_nothing_else():
@@ -193,20 +141,16 @@ def test_what_only_has_the_shapes_of_a_cell_is_offered_only_if_there_is_nothing_
 @pytest.mark.parametrize(("cell", "num_proj"), [("lstm_cell", None), ("lstm_cell", 3), ("basic_lstm_cell", None)])
 @pytest.mark.parametrize("bias_mode", ["none", "double"])
 def test_tfs_own_cells_compute_the_same_on_what_is_written_for_them(direction, cell, num_proj, bias_mode):
-    """The oracle is the equations; with a projection our reader, which is compared with them above."""
     spec = RNNSpec("lstm", 2, U, I, direction=direction, dtype="float64", num_proj=num_proj, bias_mode=bias_mode)
     c = random_canonical(spec, 3)
     arrays = convert.tensorflow.from_canonical(c, prefix="net", cell=cell, forget_bias=0.7)
     assert not any("cudnn" in name for name in arrays)
-    x = np.random.default_rng(9).normal(size=(7, 2, I))
-    back = convert.tensorflow.to_canonical(arrays, prefix="net", forget_bias=0.7)
-    assert np.abs(run_ours(back, x) - run_ours(c, x)).max() < 1e-12
-    if num_proj is None:
-        up = [f"net/rnn/multi_rnn_cell/cell_{k}/{cell}" for k in range(2)]
-        if direction == "bidirectional":
-            path = "net/stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/" + cell
-            up = [tuple(path.format(k, way) for way in ("fw", "bw")) for k in range(2)]
-        check(c, stack_of(arrays, 0.7, *up))
+    scopes = [f"net/rnn/multi_rnn_cell/cell_{k}/{cell}" for k in range(2)]
+    if direction == "bidirectional":
+        path = "net/stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/" + cell
+        scopes = [path.format(k, way) for k in range(2) for way in ("fw", "bw")]
+    check(c, arrays, 0.7, *scopes)
+    check(convert.tensorflow.to_canonical(arrays, prefix="net", forget_bias=0.7), arrays, 0.7, *scopes)
     usual = convert.tensorflow.from_canonical(c, cell=cell)
     assert np.allclose(usual[min(usual)], arrays[min(arrays)] - 0.3 * np.repeat([0, 0, 1, 0], U))
 
@@ -227,7 +171,7 @@ def test_what_tfs_own_cells_cannot_hold_is_named():
 def test_skip_input_becomes_identity_matrices_in_tfs_own_cell():
     c = random_canonical(RNNSpec("lstm", 1, U, U, input_mode="skip_input", dtype="float64"), 1)
     arrays = convert.tensorflow.from_canonical(c, cell="lstm_cell")
+    call = random_call(c.spec, 9)
     back = convert.tensorflow.to_canonical(arrays, forget_bias=1.0)
-    x = np.random.default_rng(9).normal(size=(7, 2, U))
-    assert np.abs(run_ours(back, x) - run_ours(c, x)).max() < 1e-12
+    assert worst(run_ours(back, *call), run_ours(c, *call)) < 1e-12
     equal_models(convert.tensorflow.to_canonical(convert.tensorflow.from_canonical(c)), c)

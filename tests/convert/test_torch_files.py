@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from pycudnnrnn import convert, ops
+from pycudnnrnn import convert
 from pycudnnrnn.errors import ConvertError
 from tests.helpers.oracles import equal_models, need, random_call, run_ours, worst
 
 need("torch")
 import torch  # noqa: E402
+
+from tests.helpers.torch_oracle import run_torch_cells  # noqa: E402
 
 KINDS = ["LSTM", "GRU", "RNN"]
 
@@ -22,37 +24,18 @@ def said(kind):
     return {"nonlinearity": "tanh"} if kind == "RNN" else {}
 
 
-def run_cells(layers, x, states):
-    """Run torch's cells step by step: for each layer the forward cell, and the backward one if there is one."""
-    with torch.no_grad():
-        for layer in layers:
-            sides = []
-            for cell, step in zip(layer, (1, -1), strict=False):
-                state, ys = states.pop(0), []
-                for x_t in x.flip(0) if step < 0 else x:
-                    state = cell(x_t, state)
-                    ys.append(state[0] if isinstance(state, tuple) else state)
-                sides.append(torch.stack(ys[::step]))
-            x = torch.cat(sides, 2)
-    return x.numpy()
-
-
-def check(c, layers, kind):
-    """Compare a model with torch's cells on random input, from random states."""
-    x, hx, cx, _ = random_call(c.spec, 3)
-    states = [(torch.tensor(h), torch.tensor(q)) if kind == "LSTM" else torch.tensor(h)
-              for h, q in zip(hx, cx if kind == "LSTM" else hx, strict=True)]  # fmt: skip
-    op = ops.from_spec(c.spec)
-    ours = op(x, hx, *([cx] if kind == "LSTM" else []), op.canonical_to_params(c), is_training=False)[0]
-    assert np.abs(ours - run_cells(layers, torch.tensor(x), states)).max() < 1e-12
+def check(c, *cells):
+    """Compare a model with torch's cells, in cuDNN's order, on random input and states."""
+    call = random_call(c.spec, 3)
+    assert worst(run_ours(c, *call), run_torch_cells(cells, c.spec, *call)) < 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_single_cell_is_a_model_of_one_layer(kind):
     cell = cells_of(kind, 3)
-    check(convert.pytorch.to_canonical(cell.state_dict(), **said(kind)), [[cell]], kind)
+    check(convert.pytorch.to_canonical(cell.state_dict(), **said(kind)), cell)
     model = torch.nn.ModuleDict({"decoder": torch.nn.ModuleDict({"rnn": cell}), "head": torch.nn.Linear(4, 2)})
-    check(convert.pytorch.to_canonical(model.state_dict(), prefix="decoder.rnn", **said(kind)), [[cell]], kind)
+    check(convert.pytorch.to_canonical(model.state_dict(), prefix="decoder.rnn", **said(kind)), cell)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,9 +44,9 @@ def test_cells_in_a_list_are_a_stack_in_the_order_of_their_numbers_and_a_warning
     state = torch.nn.ModuleDict({"layers": cells}).state_dict()
     with pytest.warns(UserWarning, match="in the order of their numbers: layers.0, layers.1, "):
         c = convert.pytorch.to_canonical(state, prefix="layers", **said(kind))
-    check(c, [[cell] for cell in cells], kind)
+    check(c, *cells)
     part = convert.pytorch.to_canonical(state, prefix="layers.10", **said(kind))
-    check(part, [[cells[10]]], kind)
+    check(part, cells[10])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,9 +57,9 @@ def test_the_caller_orders_cells_of_any_names_in_one_direction_and_in_both(kind)
         model.add_module(name.replace("up.", "up_"), cells_of(kind, inputs))
     state = {key.replace("up_", "up."): value for key, value in model.state_dict().items()}
     c = convert.pytorch.to_canonical(state, layers=["b", "a"], **said(kind))
-    check(c, [[model.b], [model.a]], kind)
+    check(c, model.b, model.a)
     c = convert.pytorch.to_canonical(state, layers=[("fw", "back"), ("up.fw", "up.back")], **said(kind))
-    check(c, [[model.fw, model.back], [model.up_fw, model.up_back]], kind)
+    check(c, model.fw, model.back, model.up_fw, model.up_back)
 
 
 def test_modules_of_one_layer_each_are_one_stack_if_the_caller_lists_them():
@@ -160,35 +143,3 @@ def test_weights_that_the_module_computes_are_refused_with_the_line_that_makes_t
         eval(call, globals() | {"module": module, "name": "weight_hh_l0"})
         c = convert.pytorch.to_canonical(module.state_dict())
         assert np.allclose(c.weights[4], expected.weights[4], atol=1e-6)
-
-
-LSTM = {"a.weight_ih": np.ones((16, 3)), "a.weight_hh": np.ones((16, 4))}
-B = {key.replace("a.", "b."): value for key, value in LSTM.items()}
-MODULE = {"m.weight_ih_l0": np.ones((16, 3)), "m.weight_hh_l0": np.ones((16, 4))}
-BACK = {key + "_reverse": value for key, value in MODULE.items()}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "keywords", "text"),
-    [
-        (LSTM | B, {}, "the RNN is a part of this model; choose one: prefix='a.', prefix='b.'; -s prefix=a. on "),
-        (LSTM | B, {"layers": ["a", "c"]}, "'c': no recurrent cell is under this name; the names here are 'a', 'b'"),
-        (LSTM | B, {"layers": ["a", "a"]}, "a cell is listed twice"),
-        (LSTM | B, {"layers": ["a", ("a", "b")]}, "layers of one and of two directions do not make one stack"),
-        (LSTM | MODULE | BACK, {"layers": [("a", "m")]}, "a pair takes two single cells"),
-        (LSTM, {"layers": ["a"], "prefix": "a"}, "leave out one of the two"),
-        (LSTM, {"layers": "a"}, "expecting a list of names, or of pairs (forward, backward) of names, got 'a'"),
-        (LSTM, {"layers": [("a",)]}, "expecting a list of names, or of pairs"),
-        (LSTM, {"layers": [3]}, "expecting a list of names, or of pairs"),
-        (BACK, {"layers": ["m"]}, "is one direction of a layer by its name"),
-        (BACK, {"prefix": "m"}, "is one direction of a layer by its name"),
-        (MODULE | {"m.weight_ih_l1_reverse": np.ones(3)}, {"prefix": "m"}, "the backward cell of layer 0 is missing"),
-        ({"lstm.w": np.ones(3), "fc.weight": np.ones(3)}, {}, "among 2 arrays; the nearest names are 'lstm.w'"),
-        ({"0._all_weight_values.0.param": object()}, {}, "holds quantized weights: save the state dict of the module"),
-        ({"x": np.ones(3)}, {}, "no recurrent cell among 1 arrays; the nearest names are 'x'"),
-    ],
-)  # fmt: skip
-def test_what_is_unclear_is_answered_with_the_choices(arrays, keywords, text):
-    with pytest.raises(ConvertError) as caught:
-        convert.pytorch.to_canonical(arrays, **keywords)
-    assert text in str(caught.value)

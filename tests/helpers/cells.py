@@ -1,60 +1,48 @@
-"""TF's plain cells as a whole RNN, each sequence by itself: what an op or a layer is compared with."""
+"""Cells as a whole RNN, step by step: what an op, a layer or a converted model is compared with."""
 
-from pycudnnrnn import cells
-from pycudnnrnn._tf1.tensors import cell_scope
+import numpy as np
 
-CLASSES = {
-    "lstm": cells.CudnnCompatibleLSTMCell,
-    "gru": cells.CudnnCompatibleGRUCell,
-    "rnn_tanh": cells.CudnnCompatibleRNNTanhCell,
-    "rnn_relu": cells.CudnnCompatibleRNNReluCell,
-}
+from pycudnnrnn.testing.reference import relu, sigmoid
 
 
-class Cells:
-    """One cell for each layer and direction of `spec`, with the tensors of a saveable whose scope is `scope`."""
+def run_cells(steps, x, states, lengths, *, num_dirs=1, xp=np):
+    """Return (output, h, c or None) of stacked cells, each sequence as long as `lengths` says: TF's dynamic_rnn.
 
-    def __init__(self, spec, tensors, scope):
-        self.spec, self.cells, self.variables = spec, [], {}
-        only = {"num_proj": spec.num_proj, "cell_clip": spec.cell_clip} if spec.mode == "lstm" else {}
-        for p in range(spec.num_pseudo_layers):
-            layer = p // spec.num_dirs
-            mode = "linear_input" if layer else spec.input_mode
-            cell = CLASSES[spec.mode](
-                spec.num_units, dtype=spec.dtype, input_mode=mode, bias_mode=spec.bias_mode, **only
-            )
-            cell.build((None, spec.layer_input_size(layer)))
-            for name, variable in cell.variables_by_name().items():
-                full = f"{scope}/{cell_scope(spec, p)}{name}"
-                self.variables[full] = variable.assign(tensors[full])
-            self.cells.append(cell)
+    Each step is a function (x, h[, c]) -> (h[, c]). The steps, and the rows of `states`, are in cuDNN's order.
+    """
+    T, rows, last = len(x), list(x), []
+    runs = [xp.asarray(t < np.asarray(lengths))[:, None] for t in range(T)]
+    for layer in range(len(steps) // num_dirs):
+        sides = []
+        for direction in range(num_dirs):
+            p = layer * num_dirs + direction
+            state, outputs = [array[p] for array in states], {}
+            for t in range(T)[:: -1 if direction else 1]:
+                new = steps[p](rows[t], *state)
+                state = [xp.where(runs[t], *pair) for pair in zip(new, state, strict=True)]
+                outputs[t] = xp.where(runs[t], new[0], 0 * new[0])
+            sides.append(outputs)
+            last.append(state)
+        rows = [xp.concatenate([outputs[t] for outputs in sides], axis=1) for t in range(T)]
+    h, *c = (xp.stack(arrays) for arrays in zip(*last, strict=True))
+    return xp.stack(rows), h, c[0] if c else None
 
-    def tensors(self):
-        return {name: variable.numpy() for name, variable in self.variables.items()}
 
-    def __call__(self, xp, x, states, lengths=None):
-        """Return (output, h) or (output, h, c), as an op's forward does, of the namespace's arrays."""
-        T, B = x.shape[:2]
-        each = [
-            self._sequence(xp, x[:length, b : b + 1], [state[:, b : b + 1] for state in states], T)
-            for b, length in enumerate(lengths or [T] * B)
-        ]
-        return [xp.concatenate(parts, axis=1) for parts in zip(*each, strict=True)]
+def tf_step(spec, v):
+    """Return the step of TF's cell on its own variables: core_rnn_cell / cudnn_rnn_ops.py (r1.15)."""
 
-    def _sequence(self, xp, x, states, T):
-        rows, last = list(x), []
-        for layer in range(self.spec.num_layers):
-            directions = []
-            for direction in range(self.spec.num_dirs):
-                p = layer * self.spec.num_dirs + direction
-                state = tuple(a[p] for a in reversed(states)) if len(states) == 2 else states[0][p]  # a cell has (c, h)
-                outputs = []
-                for row in reversed(rows) if direction else rows:
-                    output, state = self.cells[p](row, state)
-                    outputs.append(output)
-                directions.append(outputs[::-1] if direction else outputs)
-                last.append(tuple(reversed(state)) if len(states) == 2 else (state,))
-            rows = [xp.concatenate(pair, axis=1) for pair in zip(*directions, strict=True)]
-        padding = xp.zeros((T - len(rows), 1, self.spec.output_size), dtype=x.dtype)
-        output = xp.concatenate([xp.stack(rows), padding]) if rows else padding
-        return [output, *(xp.stack(arrays) for arrays in zip(*last, strict=True))]
+    def step(x, h, c=None):
+        xh = np.concatenate([x, h], axis=1)
+        if spec.mode == "lstm":
+            i, j, f, o = np.split(xh @ v["kernel"] + v.get("bias", 0), 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(j)
+            h = sigmoid(o) * np.tanh(c)
+            return (h @ v["projection/kernel"] if spec.num_proj else h), c
+        if spec.mode == "gru":
+            r, u = np.split(sigmoid(xh @ v["gates/kernel"] + v.get("gates/bias", 0)), 2, axis=1)
+            into = x @ v["candidate/input_projection/kernel"] + v.get("candidate/input_projection/bias", 0)
+            of = h @ v["candidate/hidden_projection/kernel"] + v.get("candidate/hidden_projection/bias", 0)
+            return ((1 - u) * np.tanh(into + r * of) + u * h,)
+        return ({"rnn_tanh": np.tanh, "rnn_relu": relu}[spec.mode](xh @ v["kernel"] + v.get("bias", 0)),)
+
+    return step

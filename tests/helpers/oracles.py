@@ -17,6 +17,11 @@ from pycudnnrnn.testing.strategies import make_problem
 FRAMEWORKS = [name for name in convert.__all__ if inspect.ismodule(getattr(convert, name))]
 """Every converter."""
 
+KERAS_ARRAYS = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
+"""keras.Variable.__array__ has not followed NumPy 2; Keras's own saving trips over it."""
+
 
 def need(*names):
     """Import frameworks; where one is missing, skip, and in CI fail: there a skip would hide a broken environment."""
@@ -60,12 +65,13 @@ def random_call(spec, seed, sizes=None):
     return problem.x, problem.hx, problem.cx, lengths
 
 
-def run_ours(c, x, hx, cx, lengths):
-    """Run a converted model on our op."""
+def run_ours(c, x, hx=None, cx=None, lengths=None):
+    """Run a converted model on our op; without states from zeros, and without lengths all steps."""
     op = ops.from_spec(c.spec)
     params = op.canonical_to_params(c.weights, c.biases)
     states = (hx, cx) if c.spec.has_cell_state else (hx,)
-    fwd = op.forward(x, *states, params, is_training=False, sequence_lengths=[int(n) for n in lengths])
+    lengths = lengths if lengths is None else [int(n) for n in lengths]
+    fwd = op.forward(x, *states, params, is_training=False, sequence_lengths=lengths)
     return fwd.output, fwd.output_h, fwd.output_c
 
 

@@ -5,6 +5,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pycudnnrnn.testing.strategies import Problem
+from tests.helpers.cells import run_cells
 
 torch.set_num_threads(1)
 
@@ -59,6 +60,16 @@ def run_torch(problem: Problem) -> dict[str, np.ndarray]:
         results |= {"cy": cy, "dcx": cx.grad}
     results |= {f"d_{name}": parameter.grad for name, parameter in module.named_parameters()}
     return {name: tensor.detach().numpy() for name, tensor in results.items()}
+
+
+@torch.no_grad()
+def run_torch_cells(cells, spec, x, hx, cx, lengths):
+    """Return (output, h, c or None) of a stack of torch's cells, in cuDNN's order."""
+    lstm = spec.has_cell_state
+    steps = [lambda x, h, *c, cell=cell: cell(x, (h, *c)) if c else (cell(x, h),) for cell in cells]
+    states = [torch.tensor(state) for state in ((hx, cx) if lstm else (hx,))]
+    results = run_cells(steps, torch.tensor(x), states, lengths, num_dirs=spec.num_dirs, xp=torch)
+    return [result if result is None else result.numpy() for result in results]
 
 
 def run_ours(problem: Problem, **keywords) -> dict[str, np.ndarray]:
