@@ -11,11 +11,11 @@ import pytest
 from pycudnnrnn import CudnnLSTM, Saver, checkpoint, convert
 from pycudnnrnn.checkpoint import bundle
 from pycudnnrnn.checkpoint.bundle import table
+from pycudnnrnn.checkpoint.bundle import write as write_bundle
 from pycudnnrnn.checkpoint.bundle.table import Entry, field, slice_key
 from pycudnnrnn.errors import ArgumentError, CheckpointError, MissingDependencyError
 from pycudnnrnn.saveable import CudnnLSTMSaveable, RNNParamsSaveable
 from pycudnnrnn.spec import RNNSpec
-from tests.helpers.bundles import write_bundle
 from tests.helpers.layers import OF_MODE, built
 from tests.helpers.oracles import random_canonical
 

@@ -286,7 +286,6 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
         (["model.pt", "m.onnx", "-s", "prefix=decoder"], 1, "no RNN under 'decoder.'; choose one: prefix='lstm.'"),
         (["model.pt", "nowhere/m.onnx", "-s", "prefix=lstm"], 2, "cannot write nowhere/m.onnx: No such file"),
         (["model.pt", "m.h5"], 2, "a name that ends in '.weights.h5'"),
-        (["model.pt", "m.npz"], 2, "DST has to end in"),
         (["model.pt", "m.safetensors"], 2, "pass --to"),
         (["model.pt", "m.onnx", "--from", "keras"], 2, "a .pt file is pytorch's"),
         (["model.pt", "m.onnx", "-s", "direction=both"], 2, "a key of prefix, layers, nonlinearity"),
@@ -297,7 +296,7 @@ def test_a_torch_that_a_file_can_make_run_code_is_refused(run, model, monkeypatc
         (["--help"], 0, "onnx: -s nodes; -t batch_first, states, sequence_lens"),
         (["model.pt", "m.safetensors", "--to", "torch"], 2, "did you mean 'pytorch'?"),
         (["model.pt", "m.safetensors", "--from", "tf", "--to", "flax"], 2, "did you mean 'tensorflow'?"),
-        (["model.pt", "m.xyz", "-s", "prefix=lstm"], 2, "DST has to end in .pt, .pth, .weights.h5, .onnx"),
+        (["model.pt", "m.npz", "-s", "prefix=lstm"], 2, "DST has to end in .pt, .pth, .weights.h5, .onnx"),
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, model, arguments, code, text):

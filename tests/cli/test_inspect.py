@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from pycudnnrnn import CudnnLSTM, Saver, convert
+from pycudnnrnn.checkpoint.bundle import write as write_bundle
 from pycudnnrnn.spec import RNNSpec
-from tests.helpers.bundles import write_bundle
 from tests.helpers.oracles import KERAS_ARRAYS, need, random_canonical
 
 need("torch", "keras", "onnx", "h5py")
@@ -40,14 +40,10 @@ def onnx_file(path):
     onnx.save(convert.onnx.to_model(random_canonical(RNNSpec("gru", 2, 4, 3, direction="bidirectional"), 1)), path)
 
 
-def safetensors_file(path):
+def plain_file(path):
     state = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4)}).state_dict()
-    save_file({name: tensor.numpy() for name, tensor in state.items()} | {"x": np.ones(3, "f4")}, path)
-
-
-def npz_file(path):
-    state = torch.nn.ModuleDict({"enc": torch.nn.LSTM(3, 4)}).state_dict()
-    np.savez(path, x=np.ones(3, "f4"), **{name: tensor.numpy() for name, tensor in state.items()})
+    arrays = {name: tensor.numpy() for name, tensor in state.items()} | {"x": np.ones(3, "f4")}
+    save_file(arrays, path) if path.suffix == ".safetensors" else np.savez(path, **arrays)
 
 
 def checkpoint_files(path):
@@ -78,8 +74,8 @@ FILES = {
     "m.h5": (keras_file, {"-s layers=both": gru(3), "-s layers=stacked": STACKED}, 2),
     "m.weights.h5": (keras_file, {"-s layers=bidirectional": gru(3), "-s layers=cells": STACKED}, 2),
     "m.onnx": (onnx_file, {"-s nodes=layer_0": gru(3), "-s nodes=layer_1": gru(8)}, None),
-    "m.safetensors": (safetensors_file, {"--from pytorch -s prefix=enc.": LSTM}, None),
-    "m.npz": (npz_file, {"--from pytorch -s prefix=enc.": LSTM}, 1),
+    "m.safetensors": (plain_file, {"--from pytorch -s prefix=enc.": LSTM}, None),
+    "m.npz": (plain_file, {"--from pytorch -s prefix=enc.": LSTM}, 1),
     "m.index": (checkpoint_files, TENSORFLOWS, None),
 }
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import checkpoint, convert, ops
+from pycudnnrnn.checkpoint.bundle import write as write_bundle
 from pycudnnrnn.spec import RNNSpec
-from tests.helpers.bundles import write_bundle
 from tests.helpers.oracles import equal_dicts, random_canonical
 
 SPEC = RNNSpec("rnn_relu", 2, 3, 5, direction="bidirectional", dtype="float32", bias_mode="single_input")

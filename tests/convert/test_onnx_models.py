@@ -71,38 +71,39 @@ def test_one_node_is_read_without_a_name_and_with_the_batch_first_the_weights_ar
 
 
 class Started(torch.nn.Module):
-    """Two layers of torch's that start from something, and may have lengths."""
+    """Two layers of torch's that start from something, or have lengths."""
 
-    def __init__(self, start):
+    def __init__(self, run):
         super().__init__()
         self.rnn = torch.nn.GRU(I, H, 2)
         self.learned = torch.nn.Parameter(torch.full((2, 1, H), 0.5))
-        self.start = start
+        self.run = run
 
     def forward(self, x, h, lengths):
-        if self.start == "lengths":
-            packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
-            return torch.nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0])[0]
-        starts = {
-            "given": lambda: h,
-            "zeros": lambda: x.new_zeros(2, x.size(1), H),
-            "repeated": lambda: self.learned.repeat(1, x.size(1), 1),
-        }
-        return self.rnn(x, starts[self.start]())[0]
+        return self.run(self, x, h, lengths)
+
+
+def packed(module, x, _, lengths):
+    of_steps = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    return torch.nn.utils.rnn.pad_packed_sequence(module.rnn(of_steps)[0])[0]
+
+
+STARTS = {
+    "given": (lambda module, x, h, _: module.rnn(x, h)[0], ""),
+    "zeros": (lambda module, x, *_: module.rnn(x, x.new_zeros(2, x.size(1), H))[0], ""),
+    "lengths": (packed, ""),
+    "repeated": (lambda module, x, *_: module.rnn(x, module.learned.repeat(1, x.size(1), 1))[0],
+                 r"each call: initial_h of node '.*GRU' \(from 'learned'\), initial_h of "),
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize(
-    ("start", "dynamic", "text"),
-    [
-        ("given", True, ""), ("zeros", True, ""), ("lengths", False, ""),
-        ("repeated", True, r"each call: initial_h of node '.*GRU' \(from 'learned'\), initial_h of "),
-    ],
-)  # fmt: skip
-def test_of_what_torch_starts_from_a_warning_names_what_is_neither_the_callers_nor_zero(start, dynamic, text):
-    module, file = Started(start).eval(), io.BytesIO()
+@pytest.mark.parametrize("start", STARTS)
+def test_of_what_torch_starts_from_a_warning_names_what_is_neither_the_callers_nor_zero(start):
+    run, text = STARTS[start]
+    module, file = Started(run).eval(), io.BytesIO()
     given = (torch.zeros(T, B, I), torch.zeros(2, B, H), torch.tensor([T, 1, 2]))
-    axes = {"x": {0: "T", 1: "B"}, "h": {1: "B"}, "lengths": {0: "B"}} if dynamic else None
+    axes = {"x": {0: "T", 1: "B"}, "h": {1: "B"}} if start != "lengths" else None
     with warnings.catch_warnings(action="ignore"):
         torch.onnx.export(module, given, file, dynamo=False, input_names=["x", "h", "lengths"], dynamic_axes=axes)
     model = onnx.load_model_from_string(file.getvalue())
@@ -252,14 +253,10 @@ def test_nodes_in_bodies_are_read_by_their_names(kind):
     model.graph.node.remove(high)
     (recurrent,) = (tensor for tensor in model.graph.initializer if tensor.name == "1/R")
     model.graph.initializer.remove(recurrent)
-    deep = helper.make_graph([high], "deep", [], [helper.make_tensor_value_info("z", 1, None)], [recurrent])
-    node = helper.make_node(
-        "If", ["yes"], ["z"], "deeper", then_branch=deep, else_branch=helper.make_graph([], "n", [], [])
-    )
-    body = helper.make_graph([node], "body", [], [helper.make_tensor_value_info("z", 1, None)])
-    name = "then_branch" if kind == "If" else "body"
-    more = {"else_branch": helper.make_graph([], "nothing", [], [])} if kind == "If" else {}
-    model.graph.node.append(helper.make_node(kind, [], ["z2"], "outer", **{name: body}, **more))
+    deep = helper.make_graph([high], "deep", [], [], [recurrent])
+    body = helper.make_graph([helper.make_node("If", ["yes"], ["z"], "deeper", then_branch=deep)], "body", [], [])
+    inner = {"then_branch" if kind == "If" else "body": body}
+    model.graph.node.append(helper.make_node(kind, [], ["z2"], "outer", **inner))
     equal_models(convert.onnx.from_model(model, nodes=["low", "z"]), c)
     with pytest.raises(ConvertError, match=r"has 2 RNN nodes: .* nodes=\['low', 'z'\], or -s nodes=low,z "):
         convert.onnx.from_model(model)

@@ -23,6 +23,10 @@ seeds = st.integers(0, 2**31)
 double = specs(input_modes=["linear_input"], bias_modes=["double"], clip=False)
 
 
+def activation_of(spec):
+    return "relu" if spec.mode == "rnn_relu" else "tanh"
+
+
 def by_gate(c):
     """Return {(pseudo-layer, "weight" or "bias", "W" or "R", gate's name): array}."""
     by_place = {}
@@ -60,8 +64,7 @@ def test_gluon_by_recorded_names_and_gate_order(spec, seed):
             expected[f"{name}h2r_weight"] = gate[p, "weight", "P", "projection"]
     arrays = convert.gluon.from_canonical(c, prefix="rnn0_")
     equal_dicts(arrays, {f"rnn0_{name}": array for name, array in expected.items()})
-    equal_models(convert.gluon.to_canonical(arrays, prefix="rnn0_", activation=spec.mode.removeprefix("rnn_")
-                 if spec.mode.startswith("rnn") else "relu"), c)  # fmt: skip
+    equal_models(convert.gluon.to_canonical(arrays, prefix="rnn0_", activation=activation_of(spec)), c)
 
 
 @examples(200)
@@ -76,8 +79,7 @@ def test_chainer_by_recorded_numbers(spec, seed):
             expected |= {f"{p}/{letter}{j}": gate[p, kind, side, g] for j, (side, g) in enumerate(names)}
     arrays = convert.chainer.from_canonical(c)
     equal_dicts(arrays, expected)
-    activation = "relu" if spec.mode == "rnn_relu" else "tanh"
-    keywords = {"bidirectional": spec.num_dirs == 2, "activation": activation}
+    keywords = {"bidirectional": spec.num_dirs == 2, "activation": activation_of(spec)}
     equal_models(convert.chainer.to_canonical(arrays, **keywords), c)
     slashed = {f"/{name}": array for name, array in arrays.items()}
     equal_models(convert.chainer.to_canonical(slashed, **keywords), c)
@@ -136,13 +138,12 @@ def test_tensorflows_cells_compute_the_same_on_what_we_write(spec, seed):
     call = random_call(spec, seed)
     theirs = run_tf(spec, arrays, *call)
     assert worst(run_ours(c, *call), theirs) <= 1e-10
-    activation = "relu" if spec.mode == "rnn_relu" else "tanh"
-    back = convert.tensorflow.to_canonical(arrays, activation=activation)
+    back = convert.tensorflow.to_canonical(arrays, activation=activation_of(spec))
     if spec.bias_mode in ("double", "none") or (spec.bias_mode == "single_input" and spec.mode != "gru"):
         equal_models(back, c)
     summed = convert.tensorflow.from_canonical(c, keep_biases_apart=False)
     assert not any("bias_cudnn" in name for name in summed)
-    for model in (back, convert.tensorflow.to_canonical(summed, activation=activation)):
+    for model in (back, convert.tensorflow.to_canonical(summed, activation=activation_of(spec))):
         assert worst(run_ours(model, *call), theirs) <= 1e-10
 
 
@@ -154,7 +155,7 @@ def test_skip_input_has_a_place_in_tensorflows_names(spec, seed):
     arrays = convert.tensorflow.from_canonical(c)
     kernel = next(array for name, array in arrays.items() if name.endswith(("_cell/kernel", "gates/kernel")))
     assert len(kernel) == spec.state_size
-    back = convert.tensorflow.to_canonical(arrays, activation="relu" if spec.mode == "rnn_relu" else "tanh")
+    back = convert.tensorflow.to_canonical(arrays, activation=activation_of(spec))
     assert back.spec.input_mode == "skip_input"
     call = random_call(spec, seed)
     assert worst(run_ours(back, *call), run_ours(c, *call)) <= 1e-12

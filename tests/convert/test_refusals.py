@@ -229,6 +229,10 @@ PROJECTED, CLIPPED = lstm(num_proj=2), lstm(cell_clip=2.0)
         ("flax", lstm(), {"api": "haiku"}, "expecting 'linen' or 'nnx'"),
         ("equinox", RNNSpec("rnn_tanh", 1, 4, 3), {}, "only LSTMCell and GRUCell"),
         ("jax_rnn", RNNSpec("gru", 1, 4, 3), {}, "it has only the LSTM"),
+        ("tensorflow", PROJECTED, {"cell": "basic_lstm_cell"}, "its LSTM has no projection"),
+        ("tensorflow", PROJECTED, {"cell": "gru_cell"}, "'lstm_cell' or 'basic_lstm_cell' for an LSTM, got 'gru_cell'"),
+        ("tensorflow", RNNSpec("gru", 1, 4, 3), {"cell": "lstm_cell"}, "got 'lstm_cell' for 'gru'"),
+        ("tensorflow", lstm(), {"cell": "lstm_cell", "forget_bias": np.nan}, "nan: expecting a finite number"),
     ],
 )
 def test_what_a_framework_cannot_hold_is_named(framework, spec, keywords, text):

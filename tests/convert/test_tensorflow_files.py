@@ -155,19 +155,6 @@ def test_tfs_own_cells_compute_the_same_on_what_is_written_for_them(direction, c
     assert np.allclose(usual[min(usual)], arrays[min(arrays)] - 0.3 * np.repeat([0, 0, 1, 0], U))
 
 
-def test_what_tfs_own_cells_cannot_hold_is_named():
-    lstm = random_canonical(RNNSpec("lstm", 1, 4, 3, num_proj=2), 1)
-    for c, keywords, text in (
-        (lstm, {"cell": "basic_lstm_cell"}, "its LSTM has no projection"),
-        (lstm, {"cell": "gru_cell"}, "expecting 'lstm_cell' or 'basic_lstm_cell' for an LSTM, got 'gru_cell'"),
-        (random_canonical(RNNSpec("gru", 1, 4, 3), 1), {"cell": "lstm_cell"}, "got 'lstm_cell' for 'gru'"),
-        (lstm, {"cell": "lstm_cell", "forget_bias": np.nan}, "forget_bias nan: expecting a finite number"),
-    ):
-        with pytest.raises(ConvertError) as caught:
-            convert.tensorflow.from_canonical(c, **keywords)
-        assert text in str(caught.value)
-
-
 def test_skip_input_becomes_identity_matrices_in_tfs_own_cell():
     c = random_canonical(RNNSpec("lstm", 1, U, U, input_mode="skip_input", dtype="float64"), 1)
     arrays = convert.tensorflow.from_canonical(c, cell="lstm_cell")

@@ -26,11 +26,10 @@ def write(path, version):
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_writer_of_files_is_this_one(name, tmp_path, monkeypatch):
     """Where it finds no room, no other writes: the error names the file, which stays as it was."""
-    call, file_name = WRITERS[name]
-    path = tmp_path / file_name
+    call, path = WRITERS[name], tmp_path / name
     call(path, 1)
     before = path.read_bytes()
-    assert names(tmp_path) == [file_name]
+    assert names(tmp_path) == [name]
 
     def full(temporary, *_):
         raise OSError(errno.ENOSPC, "no room", str(temporary))
@@ -41,7 +40,7 @@ def test_every_writer_of_files_is_this_one(name, tmp_path, monkeypatch):
             call(path, 2)
     assert str(path) in str(raised.value)
     assert path.read_bytes() == before
-    assert names(tmp_path) == [file_name]
+    assert names(tmp_path) == [name]
     call(path, 2)
     assert path.read_bytes() != before
 

@@ -138,16 +138,16 @@ def test_a_read_in_which_any_call_fails_is_a_checkpoint_error_and_changes_nothin
 def die_everywhere(folder, form):
     """Save over one and over two, in children that die at every call; count the dead."""
     died, a, path = 0, np.zeros(1), folder / "m"
-    for saves, after in itertools.product((1, 2), (False, True)):
+    for saves in (1, 2):
         for number in itertools.count():
             for _ in range(saves):
                 Saver({"a": np.array([1.0])}).save(path, format=form)
             new = Saver({"a": np.array([2.0])})
-            if not killed_at(number, lambda new=new: new.save(path, format=form), after):
+            if not killed_at(number, lambda new=new: new.save(path, format=form)):
                 break
             died += 1
             Saver({"a": a}).restore(path)
-            assert a in ([1.0], [2.0]), (number, after)
+            assert a in ([1.0], [2.0]), number
             assert all(name.startswith((".pycudnnrnn-", "m")) for name in names(folder))
             new.save(path, format=form)
             Saver({"a": a}).restore(path)
@@ -166,4 +166,4 @@ print("died", die_everywhere(pathlib.Path({str(tmp_path)!r}), {form!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.partition("died ")[2]) > 99
+    assert int(done.stdout.partition("died ")[2]) > 49

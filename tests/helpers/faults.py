@@ -7,6 +7,7 @@ import contextlib
 import io
 import itertools
 import os
+import signal
 from unittest import mock
 
 CALLS = (
@@ -91,20 +92,12 @@ def each(work, fail, most=500):
     raise AssertionError("there is no end")
 
 
-def killed_at(number, work, after):
-    """Do `work` in a forked child that is killed at its n-th call, before or after it; say whether it came to that."""
+def killed_at(number, work):
+    """Do `work` in a forked child that is killed before its n-th call; say whether it came to that."""
     child = os.fork()
     if not child:
-        with contextlib.suppress(BaseException):
-
-            def die(_name, real, arguments, keywords):
-                if after:
-                    with contextlib.suppress(OSError):  # it dies, whatever the call has answered
-                        real(*arguments, **keywords)
-                os.kill(os.getpid(), 9)
-
-            with watching(number, die):
-                work()
+        with contextlib.suppress(BaseException), watching(number, lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
+            work()
         os._exit(0)
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status)

@@ -12,9 +12,9 @@ import pytest
 from filelock import FileLock
 
 from pycudnnrnn import Saver
+from pycudnnrnn.checkpoint.bundle import write as write_bundle
 from tests.checkpoint.tensorflow.arrays import arrays
 from tests.checkpoint.tensorflow.models import INPUT_SIZE, NUM_UNITS, WRITTEN, B, T
-from tests.helpers.bundles import write_bundle
 from tests.helpers.layers import OF_MODE
 from tests.helpers.oracles import missing
 
