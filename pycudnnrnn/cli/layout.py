@@ -88,14 +88,14 @@ def layout(*, text: str | None, queried: bool, output: Path | None, as_json: boo
     """  # noqa: D301  click reads the \b
     try:
         spec = _spec(text, arguments)
+        predicted = arithmetic_layout(spec)
+        asked, how = _asked(spec) if queried else (None, {})
+        if output is not None:
+            from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
+
+            plot.draw_layout(asked or predicted, output, title=repr(spec), expected=asked and predicted)
     except ArgumentError as error:
         raise click.UsageError(str(error)) from None
-    predicted = arithmetic_layout(spec)
-    asked, how = _asked(spec) if queried else (None, {})
-    if output is not None:
-        from pycudnnrnn import plot  # noqa: PLC0415  matplotlib is slow to import, and only needed here
-
-        plot.draw_layout(asked or predicted, output, title=repr(spec), expected=asked and predicted)
     if as_json:
         report = {"spec": json.loads(spec.to_json()), **_described(spec, predicted)}
         if asked is not None:

@@ -391,7 +391,8 @@ class RNNSpec:
             written = json.loads(text)
             fields = {field.name: written[field.name] for field in dataclasses.fields(cls)}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ArgumentError("text", expected, repr(error)) from None
+            got = f"no field {error}" if isinstance(error, KeyError) else repr(error)
+            raise ArgumentError("text", expected, got) from None
         clip = fields["cell_clip"]
         if isinstance(clip, list) and len(clip) == 2:
             sides = zip(clip, (-math.inf, math.inf), strict=True)

@@ -67,14 +67,14 @@ def test_the_table_has_a_row_a_region_with_its_offsets(run):
         (["gru", "1", "8", "4", "--input-mode", "skip_input"], 2, "input_size == num_units"),
         (["gru", "1", "8"], 2, "Missing argument 'INPUT_SIZE', or --spec for all of them"),
         ([], 2, "Missing argument 'MODE'"),
-        (["--spec", "{}"], 2, "of schema 1"),
+        (["--spec", "{}"], 2, "Invalid text: no field 'mode', expecting a JSON object"),
         (["--spec", "lstm"], 2, "a JSON object written by RNNSpec.to_json"),
         (["gru", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "--spec has the whole spec: leave out MODE"),
         (["--dtype", "float32", "--spec", RNNSpec("gru", 1, 8, 4).to_json()], 2, "leave out DTYPE"),
         (["lstm", "1", "8", "4", "--cell-clip", "big"], 2, "neither a number"),
-        (["lstm", "1", "8", "4", "--output", "a.bmp"], 1, "ends in '.png', '.svg' or '.pdf'"),
+        (["lstm", "1", "8", "4", "--output", "a.bmp"], 2, "ends in '.png', '.svg' or '.pdf'"),
         (["lstm", "1", "8", "4", "--output", "nowhere/a.png"], 1, "nowhere/a.png"),
-        (["lstm", "65", "8", "4", "--output", "a.png"], 1, "from 1 to 64"),
+        (["lstm", "65", "8", "4", "--output", "a.png"], 2, "from 1 to 64"),
     ],
 )
 def test_it_ends_with_an_exit_code_and_one_line(run, tmp_path, arguments, code, text):
