@@ -146,55 +146,40 @@ def from_tf(
 
     A pair is used if its sum is the bias stored with it. Otherwise the bias is used, since training may have changed
     it: it is halved as TF does, or with `halve=False` becomes the input bias unhalved. All are cast to `dtype` after
-    that decision. None is the dtype that all have.
+    that decision; None leaves each as it is.
 
     Raises:
-        ArgumentError: a tensor is missing or has another shape; without a `dtype`, another dtype than the first.
+        ArgumentError: a tensor has another shape, or no real numbers.
     """
     arrays: dict[str, Array] = {}
     for tensor, name in look_up(spec, tensors, str):
-        if name not in tensors:
-            raise ArgumentError("tensors", f"a tensor {name!r}", sorted(tensors) or "none")
-        array = tensors[name]
-        _assignment.check_real_dtype(name, array)
-        if array.shape != tensor.shape:
-            raise ArgumentError(name, f"{tensor.shape}", array.shape, aspect="shape")
-        first = next(iter(arrays.values()), array).dtype
-        if dtype is None and array.dtype.name != first.name:
-            raise ArgumentError(tensor.name, f"{first}, as the first has", array.dtype, aspect="dtype")
-        arrays[tensor.name] = array
-    weights: list[Array] = []
-    biases: list[Array] = []
+        _assignment.check_real_dtype(name, tensors[name])
+        if tensors[name].shape != tensor.shape:
+            raise ArgumentError(name, f"{tensor.shape}", tensors[name].shape, aspect="shape")
+        arrays[tensor.name] = tensors[name]
+    layers = []
     for p in range(spec.num_pseudo_layers):
         scope = cell_scope(spec, p)
         of_cell = {name.removeprefix(scope): array for name, array in arrays.items() if name.startswith(scope)}
-        valid = _without_invalid_pairs(of_cell)  # before the cast, which rounds a sum otherwise
-        cast = {name: array.astype(dtype or array.dtype, copy=False) for name, array in valid.items()}
-        layer = _unstacked(spec, cast, halve=halve)
-        weights += layer.weights
-        biases += layer.biases
-    return weights, biases
+        layers.append(_unstacked(spec, of_cell, dtype, halve=halve))
+    return [array for layer in layers for array in layer.weights], [array for layer in layers for array in layer.biases]
 
 
 @np.errstate(all="ignore")  # an overflow to infinity counts as the sum, too
-def _without_invalid_pairs(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Leave out pairs of biases whose sum is not the bias that is stored with them."""
-    valid = dict(tensors)
-    for bias in ("bias", "gates/bias"):
-        first, second = (valid.pop(f"{bias}_cudnn_{i}", None) for i in range(2))
-        if first is not None and second is not None and np.array_equal(first + second, tensors[bias], equal_nan=True):
-            valid |= {f"{bias}_cudnn_0": first, f"{bias}_cudnn_1": second}
-    return valid
-
-
-def _unstacked(spec: RNNSpec, tensors: dict[str, Array], *, halve: bool) -> PseudoLayer:
+def _unstacked(spec: RNNSpec, tensors: dict[str, Array], dtype: np.dtype[Any] | None, *, halve: bool) -> PseudoLayer:
     form, bias = cell_form(spec), "gates/bias" if spec.mode is RNNMode.GRU else "bias"
+    names = [f"{bias}_cudnn_{i}" for i in range(2)]
+    pair = [tensors[name] for name in names if name in tensors]
+    # Before the cast, which rounds a sum otherwise.
+    is_sum = len(pair) == 2 and np.array_equal(pair[0] + pair[1], tensors[bias], equal_nan=True)
+    cast = {name: array.astype(dtype or array.dtype, copy=False) for name, array in tensors.items()}
     if spec.bias_mode is not BiasMode.DOUBLE:
-        return unstack(form, tensors, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
-    half = (tensors[bias] / 2).astype(tensors[bias].dtype)
-    parts = [half, half] if halve else [tensors[bias], np.zeros_like(tensors[bias])]
-    pair = {f"{bias}_cudnn_{i}": array for i, array in enumerate(parts)}
-    return unstack(tuple(t for t in form if t.name != bias), pair | tensors, spec.num_gates)
+        return unstack(form, cast, spec.num_gates, sums="bW" if spec.has_input_bias else "bR")
+    if not is_sum:
+        half = (cast[bias] / 2).astype(cast[bias].dtype)
+        parts = [half, half] if halve else [cast[bias], np.zeros_like(cast[bias])]
+        cast |= dict(zip(names, parts, strict=True))
+    return unstack(tuple(t for t in form if t.name != bias), cast, spec.num_gates)
 
 
 def snake_case(name: str) -> str:
