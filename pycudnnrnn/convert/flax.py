@@ -158,7 +158,5 @@ def _mode_of(named: Named, first: Cell, activation: str, *, stacked: bool) -> RN
     if stacked:
         U, columns = named.shape(first.key("dense_h/kernel"), 2)
         return mode_of("flax", first.key("dense_h/kernel"), columns, U, activation)
-    if {"if/kernel", "in/kernel"} <= first.keys.keys():
-        named.refuse(first.keys["if/kernel"], "looks like MGUCell, which has no counterpart in cuDNN")
     tells = {"hg/kernel": RNNMode.LSTM, "ii/kernel": RNNMode.LSTM, "hz/kernel": RNNMode.GRU, "ir/kernel": RNNMode.GRU}
     return next((tells[leaf] for leaf in tells if leaf in first.keys), plain_mode("flax", activation))

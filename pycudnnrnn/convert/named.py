@@ -16,8 +16,6 @@ from pycudnnrnn.errors import ConvertError
 from pycudnnrnn.spec import DType, RNNMode
 
 _DTYPES: Final = frozenset(map(str, DType))
-_DEEPEST: Final = 16
-"""Most levels of a nested dict. The deepest tree of a framework here has five. A dict may contain itself."""
 
 
 class Named:
@@ -47,8 +45,6 @@ class Named:
         self._left = dict(self._all)
 
     def _flat(self, arrays: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-        if len(above) > _DEEPEST:
-            raise ConvertError(self.framework, "arrays", f"is nested deeper than {_DEEPEST} levels")
         for key, value in arrays.items():
             parts = key if isinstance(key, tuple) else (key,)
             if not all(isinstance(part, (str, int)) and not isinstance(part, bool) for part in parts):

@@ -334,7 +334,6 @@ def test_names_of_nodes_have_to_be_those_of_nodes(nodes):
         (lambda node: node.attribute.append(helper.make_attribute("zoneout", 3.0)), r"unknown: \['zoneout'\]"),
         (lambda node: node.input.__setitem__(1, "x"), "W of node 'high': is an input of the model, which"),
         (lambda node: node.input.__setitem__(1, "X"), "W of node 'high': is not a constant of the model: f"),
-        (lambda node: setattr(node, "op_type", "GRU"), "GRU, LSTM: name the nodes of one stack"),
         (lambda node: setattr(node, "name", "low"), "2 RNN nodes have this name"),
     ],
 )  # fmt: skip

@@ -91,7 +91,6 @@ READ = {
         (written("flax") | {"cell": {"hf": {"bias": f4(4)}}}, {}, "'cell/hf/bias': is there twice"),
         (written("flax", "gru", **{"cell/hr/bias": f4(4)}), {}, "'cell/hr/bias': unexpected"),
         (written("flax", "rnn_tanh"), {"activation": "gelu"}, "cuDNN has only 'tanh' and 'relu'"),
-        ({f"cell/{gate}/kernel": f4(3, 4) for gate in ("if", "in")}, {}, "looks like MGUCell"),
         (written("flax", "rnn_tanh"), {"bidirectional": True}, "1 cells do not make pairs"),
     ],
     "equinox": [

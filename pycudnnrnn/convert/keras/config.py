@@ -13,9 +13,6 @@ from pycudnnrnn._checks import shorten
 from pycudnnrnn._forms import Array
 from pycudnnrnn.errors import ConvertError
 
-_DEEPEST: Final = 256
-"""Most levels of lists and objects. A model within a model takes three or four."""
-
 Settings = dict[str, Any]
 
 SETTINGS: Final = ("activation", "recurrent_activation", "reset_after", "go_backwards")
@@ -110,12 +107,6 @@ def parsed(path: str | os.PathLike[str], text: Any) -> Any:
         config = json.loads(text)
     except (TypeError, ValueError, RecursionError, MemoryError) as error:
         raise ConvertError("keras", str(path), f"its configuration cannot be read: {error}") from error
-    level = [config]
-    for _ in range(_DEEPEST):
-        level = [item for value in level for item in inside(value)]
-    if level:
-        why = f"its configuration cannot be read: it is nested deeper than {_DEEPEST} levels"
-        raise ConvertError("keras", str(path), why)
     return {} if config is None else config
 
 
@@ -178,8 +169,12 @@ def layers_of_cells(cells: Iterable[str], paths: Collection[str]) -> Iterator[st
 
 
 def _has_value(key: str, value: Any) -> bool:
-    here = isinstance(value, dict) and value.get(key) is not None
-    return here or any(_has_value(key, item) for item in inside(value))
+    level = [value]  # one after the other, since a file may nest them deeper than Python calls itself
+    while level:
+        if any(isinstance(item, dict) and item.get(key) is not None for item in level):
+            return True
+        level = [item for each in level for item in inside(each)]
+    return False
 
 
 def _kind(entry: Any) -> str:

@@ -47,9 +47,6 @@ def read_nodes(model: Any, nodes: list[str] | None) -> tuple[dict[str, Array], d
         raise ConvertError("onnx", "model", why)
     graph = Graph(onnx, model)
     chosen = _all_nodes(graph, model) if nodes is None else _named_nodes(graph, nodes)
-    if len({node.op_type for _, node in chosen}) > 1:
-        kinds = ", ".join(sorted({node.op_type for _, node in chosen}))
-        raise ConvertError("onnx", "model", f"has nodes of several kinds, {kinds}: {NAME_THEM}")
     arrays: dict[str, Array] = {}
     settings = [_attributes(onnx, node) for _, node in chosen]
     if any(setting != settings[0] for setting in settings):
