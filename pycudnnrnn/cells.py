@@ -239,16 +239,13 @@ class _Cell(TF1Layer):
         kernel = w[f"{prefix}kernel"]
         columns, width = kernel.shape[0] - self._spec.state_size, kernel.shape[1]
         total = h @ kernel[columns:, :]
-        if self._skips:  # each gate adds x; array API libraries have no common name for repeating along an axis
+        if self._spec.input_mode is InputMode.SKIP_INPUT:
+            # Each gate adds x; array API libraries have no common name for repeating along an axis.
             xp, (batch, units) = _arrays.namespace_of(x), x.shape
             total = total + xp.reshape(xp.broadcast_to(x[:, None, :], (batch, width // units, units)), (batch, width))
         else:
             total = total + x @ kernel[:columns, :]
         return total + w[f"{prefix}bias"] if f"{prefix}bias" in w else total
-
-    @property
-    def _skips(self) -> bool:
-        return self._spec.input_mode is InputMode.SKIP_INPUT
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         """Return the shape of the output, (B, U), or (B, P) with a projection.
@@ -411,7 +408,8 @@ class CudnnCompatibleGRUCell(_Cell):
     def _step(self, xp: Any, w: Mapping[str, Any], x: Any, state: Any) -> tuple[Any, ...]:
         gates = _sigmoid(xp, self._sum(w, x, state, "gates/"))
         r, u = gates[:, : self.num_units], gates[:, self.num_units :]
-        from_input = x if self._skips else x @ w["candidate/input_projection/kernel"]
+        skips = self._spec.input_mode is InputMode.SKIP_INPUT
+        from_input = x if skips else x @ w["candidate/input_projection/kernel"]
         from_state = state @ w["candidate/hidden_projection/kernel"]
         if "candidate/input_projection/bias" in w:
             from_input = from_input + w["candidate/input_projection/bias"]

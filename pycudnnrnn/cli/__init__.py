@@ -54,11 +54,6 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def one_line(text: str) -> str:
-    """Join the stripped lines, and escape the result."""
-    return printable(" ".join(line.strip() for line in text.splitlines()))
-
-
 def command_group() -> Any:
     """Return the click group of all commands."""
     import click  # noqa: PLC0415 here, Ctrl-C ends the import without a traceback
@@ -117,7 +112,8 @@ def _failed(text: str) -> int:
 
 
 def _shown(text: str) -> str:
-    line = one_line(text)
+    """Return an error as one line."""
+    line = printable(" ".join(line.strip() for line in text.splitlines()))
     return line if len(line) <= ERROR_MAX else f"{line[:ERROR_MAX]}..."
 
 

@@ -68,9 +68,7 @@ def to_canonical(
         named.refuse(rows[0][0].scope, "has no second child, for the backward direction")
     if bidirectional is None:
         warn_of_order(named, rows, certain=True)
-    G = (
-        1 + max((int(part[1]) for row in rows for cell in row for part in cell.keys if part[0] == "w"), default=0)
-    ) // 2
+    G = (1 + max((int(part[1]) for part in rows[0][0].keys if part[0] == "w"), default=0)) // 2
     modes = {4: RNNMode.LSTM, 3: RNNMode.GRU, 1: plain}
     if G not in modes:
         why = f"expecting 8 (LSTM), 6 (GRU) or 2 (tanh, relu) matrices, got {2 * G}"

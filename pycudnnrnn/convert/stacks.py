@@ -133,7 +133,14 @@ def choose(named: Named, cells: Sequence[Cell], prefix: str, layers: Any, stacks
     if not alone and len({cell.stack for cell in stack}) != 1:
         number = "more than one" if stack else "no"
         why = f"there is {number} RNN under {prefix!r}" if prefix else "the RNN is a part of this model"
-        raise unclear(framework, "prefix" if prefix else "arrays", why, list(stacks))
+        listed = list(stacks)
+        if listed:
+            why += f"; choose one: {some(list(map(str, listed)), str)}"
+            why += f"; {listed[0].option()} on the command line, where inspect describes each"
+        if len(listed) > 1 and framework in {"pytorch", "tensorflow"}:
+            why += ", or list the layers of one from the bottom: layers=[...]"
+        choices = tuple(stack.keywords for stack in listed if stack.certain)
+        raise ConvertError(framework, "prefix" if prefix else "arrays", why, choices)
     return alone[0] if alone else in_layers(framework, stack)
 
 
@@ -228,16 +235,6 @@ def check_layers(framework: str, layers: Any) -> None:
 def bare(scope: str) -> str:
     """Return a scope without the joint at its end."""
     return scope.rstrip("./")
-
-
-def unclear(framework: str, what: str, why: str, stacks: list[Stack]) -> ConvertError:
-    """Return the error of a choice that the caller has to make. Its text lists what there is to choose."""
-    if stacks:
-        why += f"; choose one: {some(list(map(str, stacks)), str)}"
-        why += f"; {stacks[0].option()} on the command line, where inspect describes each"
-    if len(stacks) > 1 and framework in {"pytorch", "tensorflow"}:
-        why += ", or list the layers of one from the bottom: layers=[...]"
-    return ConvertError(framework, what, why, tuple(stack.keywords for stack in stacks if stack.certain))
 
 
 def nearest(named: Named) -> str:

@@ -306,9 +306,6 @@ class CudnnOpaqueParamsSaveable(Saveable):
             raise ArgumentError("restored_tensors", expected, f"{len(tensors)} tensors")
         return dict(zip(names, tensors, strict=False))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, scope={self.scope!r}, {self.spec!r})"
-
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
     """Save and restore the params of an LSTM as the tensors of TF's `CudnnCompatibleLSTMCell`.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pycudnnrnn.cli import one_line, printable
+from pycudnnrnn.cli import printable
 from pycudnnrnn.cli._output import SafeConsole, print_table
 from pycudnnrnn.errors import EngineError, PycudnnrnnError
 
@@ -70,7 +70,6 @@ def test_a_console_lets_nothing_through_but_its_own_colours():
     assert is_plain(re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()))
     assert "\x1b[31ma\\x1b]0;owned" in stream.getvalue()
     assert printable("plain é ☃") == "plain é ☃"
-    assert one_line("a\n  b\x1b\n") == "a b\\x1b"
 
 
 @pytest.mark.parametrize("arguments", ["layout lstm 1 4 3", pytest.param("info --json", marks=pytest.mark.long)])
