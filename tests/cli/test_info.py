@@ -14,16 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 def report(after="", **environment):
     """Return what a process prints that has only libcudnn's usual places, or those that `environment` names."""
-    code = f"""
-import sys
-from pycudnnrnn.cli import main
-sys.argv = ["pycudnnrnn", "info", "--json"]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
-{after}
-"""
+    code = "import atexit, sys; from pycudnnrnn.cli import main; sys.argv[1:] = ['info', '--json']\n"
+    code += f"atexit.register(exec, {after!r}, {{}}); main()"
     environ = {name: value for name, value in os.environ.items() if name not in {"PYCUDNNRNN_LIBRARY", "CUDNN_PATH"}}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environ | environment, check=False)
@@ -47,6 +39,7 @@ def test_it_names_the_library_and_how_it_was_found(lib):
 
 def test_it_maps_libcudnn_and_neither_a_driver_nor_cupy(lib):
     after = r"""
+import sys
 maps = open("/proc/self/maps").read()
 print("####", "libcudnn_adv" in maps, [n for n in ("libcuda.so", "libcudart", "libnvrtc", "nvidiactl") if n in maps],
       "cupy" in sys.modules)

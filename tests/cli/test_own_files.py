@@ -26,7 +26,7 @@ def written_of(layer):
     return convert.pytorch.from_canonical(Canonical(layer.spec, *layer.op.params_to_canonical(layer.params)))
 
 
-def found_in(path):
+def arrays_in(path):
     return {name: tensor.numpy() for name, tensor in torch.load(path, weights_only=True).items()}
 
 
@@ -40,7 +40,7 @@ def test_a_savers_file_of_one_model_converts_without_an_option(run, tmp_path, wh
     code, out, err = run("convert", name, "own.pt", "--json")
     assert (code, err) == (0, "")
     report = json.loads(out)
-    equal_dicts(found_in(tmp_path / "own.pt"), written_of(layer))
+    equal_dicts(arrays_in(tmp_path / "own.pt"), written_of(layer))
     assert (report["from"], report["spec"]) == ("pycudnnrnn", json.loads(layer.spec.to_json()))
     assert report["notes"] == ["left out, since one model is converted at a time: 'step'"]
 
@@ -55,7 +55,7 @@ def test_of_several_models_the_error_says_which_there_are_and_prefix_takes_one(r
     for prefix in ("decoder", "decoder/"):
         code, out, _ = run("convert", "own.safetensors", "own.pt", "--force", "-s", f"prefix={prefix}")
         assert (code, "note: left out, since one model is converted at a time: 'encoder', 'step'" in out) == (0, True)
-        equal_dicts(found_in(tmp_path / "own.pt"), written_of(things["decoder"]))
+        equal_dicts(arrays_in(tmp_path / "own.pt"), written_of(things["decoder"]))
     Saver({"step": np.array(1)}).save(tmp_path / "step.safetensors")
     assert "1 tensor, 1 element (0 not finite), 8 bytes\n" in run("inspect", "step.safetensors")[1]
     code, _, err = run("convert", "step.safetensors", "own.pt", "--force")

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycudnnrnn import CudnnGRU, CudnnLSTM, convert, ops
-from pycudnnrnn.errors import ArgumentError, EngineError, MissingDependencyError, StateError
+from pycudnnrnn import CudnnGRU, CudnnLSTM, RNNSpec, convert, layers, ops
+from pycudnnrnn.errors import ArgumentError, ArgumentTypeError, EngineError, MissingDependencyError, StateError
 from pycudnnrnn.testing import use_engine
 from pycudnnrnn.testing.strategies import make_problem, specs
 from tests.helpers.examples import examples
-from tests.helpers.layers import batch, built, layer_of
+from tests.helpers.layers import OF_MODE, batch, built, layer_of
 from tests.helpers.layouts import ShuffledEngine
+from tests.helpers.oracles import random_canonical, run_ours
 
 
 @examples(300)
@@ -159,7 +160,41 @@ def test_a_stream_is_the_ops_with_a_tuple_of_states():
     assert np.allclose(np.concatenate([stream(x[:3]), stream(x[3:])]), expected, atol=1e-14)
     assert all(np.allclose(a, b, atol=1e-14) for a, b in zip(stream.states, states, strict=True))
     assert "[2, 3, 3]" in repr(stream)
-    with pytest.raises(ArgumentError, match="unidirectional"):
-        CudnnLSTM(1, 3, direction="bidirectional").stream()
     with pytest.raises(TypeError, match="initial_state"):
         layer.stream([np.zeros((1, 1, 3))])
+
+
+# --- of a converted model ---------------------------------------------------------------------------------------------
+
+
+SPECS = [
+    RNNSpec("lstm", 2, 5, 4, direction="bidirectional", dtype="float64", num_proj=3, cell_clip=(-1.0, 1.0)),
+    RNNSpec("gru", 2, 5, 4, dropout=0.5, seed=7, dtype="float64", bias_mode="single_input"),
+    RNNSpec("rnn_tanh", 1, 4, 4, "skip_input", dtype="float64"),
+    RNNSpec("rnn_relu", 1, 5, 4, dtype="float64"),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: str(spec.mode))
+def test_a_layer_from_a_converted_model_runs_it(spec):
+    c = random_canonical(spec, 1)
+    x = batch(6, 2, 4)
+    chosen = layers.from_canonical(c, name="encoder")
+    assert (chosen.spec, chosen.name, type(chosen)) == (spec, "encoder", OF_MODE[spec.mode])
+    for layer in (chosen, type(chosen).from_canonical(c)):
+        assert np.array_equal(layer(x, training=False)[0], run_ours(c, x)[0])
+    assert not type(chosen).from_spec(spec).params.any()
+
+
+def test_the_model_of_another_cell_and_what_is_no_model_are_refused():
+    c = random_canonical(SPECS[1], 1)
+    with pytest.raises(ArgumentError, match=r"Invalid rnn_mode: 'gru', expecting 'lstm', .*layers\.from_canonical"):
+        CudnnLSTM.from_canonical(c)
+    for call in (CudnnGRU.from_canonical, layers.from_canonical):
+        with pytest.raises(ArgumentTypeError, match=r"Invalid canonical: .*expecting a convert\.Canonical"):
+            call({"weight_ih_l0": np.ones(3)})
+    with pytest.raises(ArgumentTypeError, match="Invalid spec"):
+        CudnnGRU.from_spec(c)
+    with pytest.raises(ArgumentTypeError, match=r"Invalid spec: .*of a convert\.Canonical c it is c\.spec"):
+        ops.from_spec(c)
+    assert convert.Canonical is type(c)
