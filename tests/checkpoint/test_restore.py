@@ -111,10 +111,6 @@ def test_a_file_of_another_program_is_read_where_that_is_asked_for_alone(tmp_pat
 # --- one change to a good file, under a hash that fits ----------------------------------------------------------------
 
 
-def write_rehashed(path, tensors, metadata):
-    path.write_bytes(rehashed(*parts(safetensors.numpy.save(tensors, {"sha256": ""} | metadata))))
-
-
 def changed(of_spec=None, **of_state):
     def change(_, metadata):
         items = json.loads(metadata["items"])
@@ -152,7 +148,8 @@ def test_a_small_change_is_refused_with_its_reason(name, tmp_path):
     path = checkpoint.save(tmp_path / "m", built(CudnnGRU))
     tensors, (header, _) = safetensors.numpy.load_file(path), parts(path.read_bytes())
     change(tensors, header["__metadata__"])
-    write_rehashed(path, tensors, header["__metadata__"])
+    changed_file = safetensors.numpy.save(tensors, {"sha256": ""} | header["__metadata__"])
+    path.write_bytes(rehashed(*parts(changed_file)))
     for read in (checkpoint.load, checkpoint.load_op):
         with limited(16 << 20):
             if reason is None:

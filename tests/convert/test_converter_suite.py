@@ -1,6 +1,5 @@
 """The suite that a third party subclasses, run on our own converters, and on converters with a fault each."""
 
-import functools
 import unittest
 
 import numpy as np
@@ -12,16 +11,13 @@ from pycudnnrnn.cli.convert.verify import run_pytorch
 from pycudnnrnn.testing import strategies
 from tests.helpers.oracles import need
 
-DTYPES = ["float64", "float32", "float16"]
-double = functools.partial(
-    strategies.specs, input_modes=["linear_input"], bias_modes=["double"], clip=False, dtypes=DTYPES
-)
+MODELS = {"bias_modes": ["double"], "clip": False, "dtypes": ["float64", "float32", "float16"]}
 
 
 class TestPytorch(testing.ConverterTests):
     """The dicts of arrays of a module of `convert`. test_frameworks.py and test_orders.py have the others."""
 
-    models = double()
+    models = strategies.specs(input_modes=["linear_input"], **MODELS)
 
     def to_mine(self, spec, weights, biases):
         return convert.pytorch.from_canonical(convert.Canonical(spec, weights, biases))

@@ -260,18 +260,15 @@ WHOLE = {"pytorch": "net.rnn.", "gluon": "net0_rnn0_", "chainer": "net/rnn/", "t
 C = random_canonical(RNNSpec("gru", 2, 4, 3, direction="bidirectional"), 1)
 
 
-def reading(framework):
-    return {"bidirectional": True} if framework == "chainer" else {}
-
-
 @pytest.mark.parametrize("framework", WHOLE)
 def test_a_prefix_means_the_same_with_its_joint_and_without_where_it_is_read_and_where_it_is_written(framework):
     """One that ends in something else is taken as it is."""
     module, whole = getattr(convert, framework), WHOLE[framework]
+    both = {"bidirectional": True} if framework == "chainer" else {}
     for prefix, meant in ((whole, whole), (whole[:-1], whole), ("rnn-", "rnn-")):
         written = module.from_canonical(C, prefix=prefix)
         assert list(written) == [meant + name for name in module.from_canonical(C)]
-        equal_models(module.to_canonical(written | {"other": np.ones(2)}, prefix=prefix, **reading(framework)), C)
+        equal_models(module.to_canonical(written | {"other": np.ones(2)}, prefix=prefix, **both), C)
 
 
 @pytest.mark.parametrize("framework", WHOLE)

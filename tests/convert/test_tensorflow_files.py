@@ -14,13 +14,9 @@ from tests.helpers.oracles import equal_models, random_call, random_canonical, r
 I, U = 5, 6
 
 
-def variables(seed, inputs=I):
-    rng = np.random.default_rng(seed)
-    return {"kernel": rng.normal(size=(inputs + U, 4 * U)), "bias": rng.normal(size=4 * U)}
-
-
 def at(scope, seed, inputs=I):
-    return {f"{scope}/{name}": array for name, array in variables(seed, inputs).items()}
+    rng = np.random.default_rng(seed)
+    return {f"{scope}/kernel": rng.normal(size=(inputs + U, 4 * U)), f"{scope}/bias": rng.normal(size=4 * U)}
 
 
 def check(c, arrays, forget_bias, *scopes):

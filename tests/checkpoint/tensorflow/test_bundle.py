@@ -18,15 +18,19 @@ def equal(ours, expected):
     assert (ours.dtype, ours.shape, ours.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
 
 
+def check(contents, name):
+    assert contents.keys() == CONTENTS[name].keys()
+    for key, array in CONTENTS[name].items():
+        equal(contents[key], array)
+        assert contents[key].flags.writeable
+
+
 @pytest.mark.parametrize("name", READABLE)
 def test_every_array_is_what_tensorflow_was_given(files, name):
     contents = checkpoint.read_tensorflow(files / name)
     if name == "object-1":
         contents.pop("save_counter/.ATTRIBUTES/VARIABLE_VALUE")
-    assert contents.keys() == CONTENTS[name].keys()
-    for key, array in CONTENTS[name].items():
-        equal(contents[key], array)
-        assert contents[key].flags.writeable
+    check(contents, name)
 
 
 @pytest.mark.parametrize("over", range(3))
@@ -48,11 +52,7 @@ def test_the_files_that_are_stored_for_machines_without_tensorflow_are_its_own(f
 
 
 def test_stored_files_are_read_where_tensorflow_is_not_installed():
-    path = Path(__file__).parent / "files/mixed"
-    contents = checkpoint.read_tensorflow(path)
-    assert contents.keys() == CONTENTS["mixed"].keys()
-    for name, array in CONTENTS["mixed"].items():
-        equal(contents[name], array)
+    check(checkpoint.read_tensorflow(Path(__file__).parent / "files/mixed"), "mixed")
 
 
 def test_names_pick_what_is_read_and_what_has_no_numbers_is_left_out(files):
