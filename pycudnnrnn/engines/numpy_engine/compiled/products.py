@@ -40,13 +40,10 @@ def inner(function: Any) -> Any:
     return register_jitable(**OPTIONS)(function)
 
 
-def panels(rows: int, columns: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Allocate a packed matrix of `rows` rows and `columns` columns: [panels, rows, width]."""
+def packed_shape(rows: int, columns: int, dtype: np.dtype[Any]) -> tuple[int, int, int]:
+    """Return the shape of a packed matrix of `rows` rows and `columns` columns: [panels, rows, width]."""
     width = PANEL_NBYTES // dtype.itemsize
-    count = -(-columns // width)
-    memory = np.empty(count * rows * PANEL_NBYTES + VECTOR_NBYTES, np.uint8)
-    start = -memory.ctypes.data % VECTOR_NBYTES  # vectors that cross cache lines take twice as long to load
-    return memory[start : start + count * rows * PANEL_NBYTES].view(dtype).reshape(count, rows, width)
+    return -(-columns // width), rows, width
 
 
 def _panels_of(rows: int) -> int:
