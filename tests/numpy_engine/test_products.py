@@ -28,7 +28,7 @@ def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transpo
             before = rng.normal(size=(n + 1, columns)).astype(dtype)
             for adds in (False, True):
                 out = before.copy()
-                compiled._multiply(rows, others, out[:n], transposed=turned, adds=adds)
+                compiled._multiply([(rows, others, out[:n])], transposed=turned, adds=adds)
                 expected = x.astype("longdouble") @ w + (before[:n] if adds else 0)
                 assert np.abs(out[:n] - expected).max() <= 8 * depth * np.finfo(dtype).eps
                 np.testing.assert_array_equal(out[n], before[n])

@@ -61,7 +61,7 @@ class NumpyCalls:
             weights, cell = calls.read(params), calls.cell
             self._held_weights = {passes.FORWARD: list(map(cell.held_weights, weights))}
             if calls.keeps:
-                self._held_weights[passes.BACKWARD_DATA] = list(map(cell.backward_weights, weights))
+                self._held_weights[passes.BACKWARD_DATA] = [cell.ready(cell.backward_weights(w)) for w in weights]
         self._held = params  # at the end: if memory runs out before, params are read in each call
 
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002

@@ -113,6 +113,10 @@ class Cell:
         """Return the weights as `backward` reads them, with W as it is."""
         return w
 
+    def ready(self, w: Weights) -> Weights:
+        """Return weights of `forward_weights` or `backward_weights` that many passes may read."""
+        return w
+
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         """Run the steps, updating h and c in place. `tape` is empty where no backward follows."""
         raise NotImplementedError
@@ -153,18 +157,19 @@ class Cell:
         """Add rows @ matrix to `out`."""
         out += rows.dot(matrix)
 
-    def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
-        """Write rows.T @ others to `out`, or add it: part of the gradient of a matrix."""
-        product = np.multiply if len(others) == 1 else np.matmul  # BLAS is slow at products of single rows
-        if adds:
-            out += product(rows.T, others)
-        else:
-            product(rows.T, others, out=out)
+    def weight_products(self, terms: Sequence[tuple[Array, Array, Array]], *, adds: bool) -> None:
+        """Write rows.T @ others to out, or add it, for each (rows, others, out): parts of the gradients of matrices."""
+        for rows, others, out in terms:
+            product = np.multiply if len(others) == 1 else np.matmul  # BLAS is slow at products of single rows
+            if adds:
+                np.add(out, product(rows.T, others), out=out)
+            else:
+                product(rows.T, others, out=out)
 
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:
-        """Return what passes through `rows` rows allocate, and a `weight_product` for a matrix of so many columns."""
+        """Return what passes through `rows` rows allocate, and `weight_products` where W has so many columns."""
         gates = rows * self.width
-        return Scratch(0, gates, gates, self.width * columns if adds else 0)
+        return Scratch(0, gates, gates, self.width * max(columns, self.spec.state_size) if adds else 0)
 
 
 class PlainCell(Cell):

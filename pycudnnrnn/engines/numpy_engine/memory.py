@@ -28,7 +28,7 @@ def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     layers = [spec.layer_input_size(layer) for layer in range(spec.num_layers)]
     parts = [part.stop - part.start for part, _ in blocks_of(spec, schedule.steps)]
     block = max(parts, default=0)
-    scratch = cell.scratch(block, max(*layers, spec.state_size), adds=len(parts) > 1)
+    scratch = cell.scratch(block, max(layers), adds=len(parts) > 1)
     # The weights that a forward or a backward reads, in the compute dtype and as the cell takes them.
     weights = (scratch.copies + (params_size if rounded else 0)) * inner
     fixed = STEP_NBYTES * schedule.T

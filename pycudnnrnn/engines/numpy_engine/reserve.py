@@ -134,13 +134,16 @@ def input_gradients(cell: Cell, W: Array | None, tape: Tape, blocks: Blocks, dx:
 def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: Weights) -> None:
     """Write the gradients of one pseudo-layer to the arrays of `out`; `run_back` came before."""
     for number, (rows, _) in enumerate(reversed(blocks)):
-        here, adds = tape.at(rows) if len(blocks) > 1 else tape, number > 0
-        parts = [(out.W, out.bW, columns, da, x[rows]) for columns, da in cell.input_gradients(here)]
+        here, x_here, adds = tape.at(rows) if len(blocks) > 1 else tape, x[rows], number > 0
+        parts = [(out.W, out.bW, columns, da, x_here) for columns, da in cell.input_gradients(here)]
         parts.append((out.R, out.bR, slice(None), here["gates"], here["h_before"]))
         if out.proj is not None:
             parts.append((out.proj, None, slice(None), here["dh"], here["hidden"]))
-        for matrix, bias, columns, da, others in parts:
-            if matrix is not None:
-                cell.weight_product(da, others, matrix[columns], adds=adds)
+        terms = [(da, others, matrix[columns]) for matrix, _, columns, da, others in parts if matrix is not None]
+        cell.weight_products(terms, adds=adds)
+        summed: Any = None
+        for _, bias, columns, da, _ in parts:
             if bias is not None:
-                bias[columns] = bias[columns] + da.sum(axis=0) if adds else da.sum(axis=0)
+                if da is not summed:
+                    summed, total = da, da.sum(axis=0)
+                bias[columns] = bias[columns] + total if adds else total

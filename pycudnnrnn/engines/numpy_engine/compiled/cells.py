@@ -1,7 +1,8 @@
 """The cells with compiled time loops (`kernels`) and products. Tapes and the rest are those of `cells`.
 
-The directions of a layer run at once, each by a team of threads (`teams`). Results have the same bits whatever the
-number of threads: it only decides who computes which numbers.
+The directions of a layer run at once, each by a team of threads (`teams`). A team is called once for several kernels
+(`Phase`): it packs matrices, then reads them. Results have the same bits whatever the number of threads: it only
+decides who computes which numbers.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import os
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -57,6 +58,12 @@ has no handler for it."""
 
 MOVED: Final = 48
 """Multiplications that take as long as packing one number: 0.5 ns, with the first use of its memory."""
+
+PIECES: Final = 4
+"""Parts of a packing or a product for each thread, so that others wait little for one that begins late."""
+
+YIELDS: Final = 100
+"""How often a thread lets others run, when it waits for their end, before it sleeps: waking takes 50 us."""
 
 _directions: ContextVar[int] = ContextVar("directions", default=1)
 """How many directions run at once, and have the threads between them."""
@@ -108,26 +115,73 @@ def _number(work: int, steps: int = 0) -> int:
     return max(1, min(threads.number() // _directions.get(), work // (WORK_MIN + steps * MEETING)))
 
 
-def _walk(kernel: Any, steps: Steps, states: Sequence[Array], gates: Array, R: Array, *arguments: Any) -> None:
+class Phase(NamedTuple):
+    """A kernel, and its arguments but for the team and the place in it."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    pieces: int = 1
+    """Parts for each thread: several where they are of no use to the next part of the same thread."""
+
+
+@dataclasses.dataclass
+class Packed(Weights):
+    """Weights of which some are packed in panels (`products`), once `phases` have run: before the first kernel."""
+
+    phases: list[Phase] = dataclasses.field(default_factory=list)
+
+
+def _panels(matrices: Sequence[Array]) -> tuple[list[Array], list[Phase]]:
+    """Return room for matrices packed in panels (`products`), and what packs them.
+
+    They share one memory, which begins at a cache line: vectors that cross lines take twice as long to load. The system
+    keeps one large memory that is freed for the next call, where it would take back several.
+    """
+    shapes = [products.packed_shape(matrix) for matrix in matrices]
+    ends = [0, *itertools.accumulate(map(math.prod, shapes))]
+    memory = aligned((ends[-1],), matrices[0].dtype)
+    rooms = [
+        memory[start:stop].reshape(shape) for (start, stop), shape in zip(itertools.pairwise(ends), shapes, strict=True)
+    ]
+    return rooms, [Phase(kernels.packed, pair, PIECES) for pair in zip(rooms, matrices, strict=True)]
+
+
+def _packed(w: Weights, matrices: dict[str, Array]) -> Packed:
+    """Return weights with some matrices packed, by name."""
+    rooms, phases = _panels([*matrices.values()])
+    return Packed(**vars(w) | dict(zip(matrices, rooms, strict=True)), phases=phases)
+
+
+def _moved(phases: Iterable[Phase]) -> int:
+    """Return the multiplications that take as long as packing."""
+    return MOVED * sum(int(matrix.size) for _, (_, matrix), _ in phases)
+
+
+def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> None:
+    """Run kernels one after the other, by a team of so many threads: this one, and others that come if they can."""
+    sizes = [number * phase.pieces if number > 1 else 1 for phase in phases]
+    work = [(_ready(phase.kernel, dtype), phase, teams.team(size)) for phase, size in zip(phases, sizes, strict=True)]
+
+    def take_part(place: int) -> None:
+        for run, phase, team in work:
+            run(*phase.arguments, team, place * phase.pieces)
+
+    at_once([functools.partial(take_part, place) for place in range(number)])
+
+
+def _walk(kernel: Any, w: Any, steps: Steps, states: Sequence[Array], gates: Array, *arguments: Any) -> None:
     """Run a kernel over all steps, by as many threads as the work is worth.
 
     `states` have a row for each sequence. If `gates` has no rows, those of a few steps are allocated.
     """
-    run = _ready(kernel, gates.dtype)
     places = np.array([(rows.start, rows.stop) for rows, _ in steps], np.int64).reshape(-1, 2)
     sizes = places[:, 1] - places[:, 0]
     if not len(gates):
         gates = aligned((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
-    team = teams.team(_number(int(sizes.sum()) * R.size, len(steps)))
-    arguments = *states, gates, R, *arguments, places, team
-    at_once([functools.partial(run, *arguments, place) for place in range(len(team) - 1)])
-
-
-def _shared(share: Callable[[int, int], None], count: int, work: int) -> None:
-    """Run `share` over [0, count), split among as many threads as `work` multiplications are worth."""
-    number = max(1, min(count, _number(work)))
-    ends = itertools.pairwise(count * n // number for n in range(number + 1))
-    at_once([functools.partial(share, *pair) for pair in ends])
+    phases = [*w.phases, Phase(kernel, (*states, gates, w.R, *arguments, places))]
+    work = int(sizes.sum()) * w.R.size + _moved(w.phases)
+    _together(_number(work, len(steps)), gates.dtype, phases)
+    w.phases.clear()
 
 
 def at_once(functions: Sequence[Callable[[], None]]) -> None:
@@ -153,43 +207,32 @@ def _started(function: Callable[[], None]) -> Callable[[], None]:
         if not str(error).startswith("cannot schedule new futures"):  # another error comes after the function is queued
             raise
         return function
-    return lambda: function() if future.cancel() else future.result()
+
+    def finish() -> None:
+        if future.cancel():
+            function()
+            return
+        for _ in range(YIELDS):
+            if future.done():
+                break
+            time.sleep(0)
+        future.result()
+
+    return finish
 
 
-def _packed(*matrices: Array) -> list[Array]:
-    """Return matrices packed in panels, all at once; see `products`.
-
-    They share one memory, which begins at a cache line: vectors that cross lines take twice as long to load. The system
-    keeps one large memory that is freed for the next call, where it would take back several.
-    """
-    dtype = matrices[0].dtype
-    shapes = [products.packed_shape(*matrix.shape, dtype) for matrix in matrices]
-    ends = itertools.pairwise(itertools.accumulate(map(math.prod, shapes), initial=0))
-    memory = aligned((sum(map(math.prod, shapes)),), dtype)
-    rooms = [memory[slice(*pair)].reshape(shape) for pair, shape in zip(ends, shapes, strict=True)]
-    run = _ready(kernels.packed, dtype)
-
-    def share(start: int, stop: int) -> None:
-        for room, matrix in zip(rooms, matrices, strict=True):
-            first, end, width = max(start, 0), min(stop, len(room)), room.shape[2]
-            if first < end:
-                run(room[first:end], matrix[:, first * width : end * width])
-            start, stop = start - len(room), stop - len(room)
-
-    _shared(share, sum(map(len, rooms)), MOVED * sum(matrix.size for matrix in matrices))
-    return rooms
-
-
-def _multiply(rows: Array, others: Array, out: Array, *, transposed: bool, adds: bool) -> None:
-    """Write rows @ others to `out`, or add it. `transposed`: rows.T @ others."""
-    (panels,), run = _packed(others), _ready(kernels.multiplied, out.dtype)
-    tiles_max = kernels.TRANSPOSED_TILES if transposed else 0
-
-    def share(start: int, stop: int) -> None:
-        tiles = np.empty((min(tiles_max, -(-(stop - start) // products.TALL)), len(rows), products.TALL), out.dtype)
-        run(out[start:stop], rows[:, start:stop] if transposed else rows[start:stop], panels, tiles, adds)
-
-    _shared(share, len(out), rows.size * others.shape[1])
+def _multiply(terms: Sequence[tuple[Array, Array, Array]], *, transposed: bool, adds: bool) -> None:
+    """Write rows @ others to out, or add it, for each (rows, others, out). `transposed`: rows.T @ others."""
+    distinct = {id(others): others for _, others, _ in terms}
+    rooms, phases = _panels([*distinct.values()])
+    room_of = dict(zip(distinct, rooms, strict=True))
+    number = _number(sum(rows.size * others.shape[1] for rows, others, _ in terms))
+    count = max(-(-len(out) // (number * products.TALL)) for *_, out in terms) if transposed else 0
+    tiles_shape = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
+    tiles = np.empty(tiles_shape, rooms[0].dtype)
+    for rows, others, out in terms:
+        phases.append(Phase(kernels.multiplied, (out, rows, room_of[id(others)], tiles, adds), PIECES))
+    _together(number, tiles.dtype, phases)
 
 
 class CompiledCell(Cell):
@@ -205,15 +248,20 @@ class CompiledCell(Cell):
         finally:
             _directions.reset(token)
 
-    def forward_weights(self, w: Weights) -> Weights:
-        matrices = {name: matrix.T for name in ("W", "R", "proj") if (matrix := getattr(w, name)) is not None}
-        return dataclasses.replace(w, **dict(zip(matrices, _packed(*matrices.values()), strict=True)))
+    def forward_weights(self, w: Weights) -> Packed:
+        matrices = {name: getattr(w, name) for name in ("W", "R", "proj")}
+        return _packed(w, {name: matrix.T for name, matrix in matrices.items() if matrix is not None})
 
-    held_weights = forward_weights
+    def held_weights(self, w: Weights) -> Packed:
+        return self.ready(self.forward_weights(w))
 
-    def backward_weights(self, w: Weights) -> Weights:
-        R, *proj = _packed(w.R) if w.proj is None else _packed(w.R, w.proj)
-        return dataclasses.replace(w, R=R, proj=next(iter(proj), None))
+    def ready(self, w: Any) -> Packed:
+        _together(_number(_moved(w.phases)), self.dtype, w.phases)
+        packed: Packed = dataclasses.replace(w, phases=[])
+        return packed
+
+    def backward_weights(self, w: Weights) -> Packed:
+        return _packed(w, {"R": w.R} if w.proj is None else {"R": w.R, "proj": w.proj})
 
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:  # noqa: ARG002
         spec, skips = self.spec, self.spec.input_mode is InputMode.SKIP_INPUT
@@ -222,7 +270,8 @@ class CompiledCell(Cell):
         copies = at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
         strided = rows * spec.state_size if spec.num_dirs == 2 else 0  # a direction's rows lie between the other's
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
-        return Scratch(copies, strided + (rows * self.width if skips else 0), strided, rows * (columns + tiles))
+        others = columns + spec.state_size + (spec.num_units if spec.num_proj else 0)
+        return Scratch(copies, strided + (rows * self.width if skips else 0), strided, rows * (others + tiles))
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them. Under skip input, the gates already contain x.
@@ -235,17 +284,17 @@ class CompiledCell(Cell):
         gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
         return gates, np.ascontiguousarray(x), w.W
 
-    def weight_product(self, rows: Array, others: Array, out: Array, *, adds: bool) -> None:
-        _multiply(rows, others, out, transposed=True, adds=adds)
+    def weight_products(self, terms: Sequence[tuple[Array, Array, Array]], *, adds: bool) -> None:
+        _multiply(terms, transposed=True, adds=adds)
 
     @staticmethod
     def times(rows: Array, matrix: Array, out: Array | None = None) -> Array:
         out = np.empty((len(rows), matrix.shape[1]), rows.dtype) if out is None else out
-        _multiply(rows, matrix, out, transposed=False, adds=False)
+        _multiply([(rows, matrix, out)], transposed=False, adds=False)
         return out
 
     def add_product(self, rows: Array, matrix: Array, out: Array) -> None:
-        _multiply(rows, matrix, out, transposed=False, adds=True)
+        _multiply([(rows, matrix, out)], transposed=False, adds=True)
 
 
 def _array(array: Array | None, like: Array) -> Array:
@@ -273,10 +322,10 @@ class CompiledPlainCell(CompiledCell, PlainCell):
         gates, *inputs = self._inputs(w, x, tape)
         bias, h_before = np.add(*self.biases(w)), _array(tape.get("h_before"), h)
         with _contiguous(out) as y:
-            _walk(kernels.plain, steps, [h], gates, w.R, *inputs, bias, y, h_before, self.relu)
+            _walk(kernels.plain, w, steps, [h], gates, *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        _walk(kernels.plain_back, steps[::-1], [dh], tape["gates"], w.R, _array(dy, dh), self.relu)
+        _walk(kernels.plain_back, w, steps[::-1], [dh], tape["gates"], _array(dy, dh), self.relu)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
@@ -286,13 +335,13 @@ class CompiledLSTMCell(CompiledCell, LSTMCell):
         saved = [_array(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
         with _contiguous(out) as y:
-            _walk(kernels.lstm, steps, states, gates, w.R, *inputs, bias, bounds, _proj(w.proj, h), y, *saved)
+            _walk(kernels.lstm, w, steps, states, gates, *inputs, bias, bounds, _proj(w.proj, h), y, *saved)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
         saved = [_array(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
         proj = _proj(w.proj, dh)
-        _walk(kernels.lstm_back, steps[::-1], states, tape["gates"], w.R, proj, _array(dy, dh), *saved)
+        _walk(kernels.lstm_back, w, steps[::-1], states, tape["gates"], proj, _array(dy, dh), *saved)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
@@ -303,11 +352,11 @@ class CompiledGRUCell(CompiledCell, GRUCell):
         saved = [_array(tape.get(name), h) for name in ("h_before", "q")]
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
-            _walk(kernels.gru, steps, [h, recurrent], gates, w.R, *inputs, bias, n_bias, y, *saved)
+            _walk(kernels.gru, w, steps, [h, recurrent], gates, *inputs, bias, n_bias, y, *saved)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         saved = tape["h_before"], tape["q"]
-        _walk(kernels.gru_back, steps[::-1], [dh], tape["gates"], w.R, _array(dy, dh), *saved)
+        _walk(kernels.gru_back, w, steps[::-1], [dh], tape["gates"], _array(dy, dh), *saved)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

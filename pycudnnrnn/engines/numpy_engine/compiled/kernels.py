@@ -39,7 +39,7 @@ AHEAD: Final = 64
 TRANSPOSED_TILES: Final = 8
 """Tiles of columns that are multiplied at a time, so that they stay in cache while all panels are read."""
 
-AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 3}
+AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 4}
 READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
 STRIDED: Final = ("matrix", "rows", "into")
 FLAGS: Final = ("relu", "adds")
@@ -279,19 +279,29 @@ def plain_back(
 
 
 @kernel
-def packed(packed: Any, matrix: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
-    pack(packed, matrix)
+def packed(packed: Any, matrix: Any, team: Any, place: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    width = packed.shape[2]
+    for start, stop in parts(team, 0, place, packed.shape[0]):
+        pack(packed[start:stop], matrix[:, start * width : stop * width])
+    met(team, 0)
 
 
 @kernel
 def multiplied(
-    into: Any, rows: Any, packed: Any, tiles: Any, adds: Any, stamp: Any = STAMP,  # noqa: ARG001
+    into: Any, rows: Any, packed: Any, tiles: Any, adds: Any, team: Any, place: Any,
+    stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    """Write rows @ packed to `into`, or add it; if `tiles` is not empty, rows.T @ packed."""
-    if tiles.shape[0] == 0:
-        product(by_rows(into), by_rows(rows), by_panels(packed), adds, 0, packed.shape[0])
-        return
-    columns = tiles.shape[0] * tiles.shape[2]
-    for first in range(0, rows.shape[1], columns):
-        pack(tiles, rows[:, first : first + columns])
-        product(by_rows(into[first : first + columns]), by_columns(tiles), by_panels(packed), adds, 0, packed.shape[0])
+    """Write rows @ packed to `into`, or add it; if `tiles` is not empty, rows.T @ packed.
+
+    `tiles` has room for each thread's.
+    """
+    panels, columns, room = by_panels(packed), tiles.shape[1] * tiles.shape[3], place * len(tiles) // (len(team) - 1)
+    for start, stop in parts(team, 0, place, into.shape[0]):
+        if columns == 0:
+            product(by_rows(into[start:stop]), by_rows(rows[start:stop]), panels, adds, 0, packed.shape[0])
+            continue
+        for first in range(start, stop, columns):
+            end = min(stop, first + columns)
+            pack(tiles[room], rows[:, first:end])
+            product(by_rows(into[first:end]), by_columns(tiles[room]), panels, adds, 0, packed.shape[0])
+    met(team, 0)

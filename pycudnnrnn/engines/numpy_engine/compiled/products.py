@@ -40,9 +40,9 @@ def inner(function: Any) -> Any:
     return register_jitable(**OPTIONS)(function)
 
 
-def packed_shape(rows: int, columns: int, dtype: np.dtype[Any]) -> tuple[int, int, int]:
-    """Return the shape of a packed matrix of `rows` rows and `columns` columns: [panels, rows, width]."""
-    width = PANEL_NBYTES // dtype.itemsize
+def packed_shape(matrix: np.ndarray[Any, Any]) -> tuple[int, int, int]:
+    """Return the shape of a matrix in panels: [panels, rows, width]."""
+    (rows, columns), width = matrix.shape, PANEL_NBYTES // matrix.dtype.itemsize
     return -(-columns // width), rows, width
 
 
