@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -55,9 +55,6 @@ POOL_MAX: Final = 256
 NOTICE_S: Final = 2.0
 """Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
 has no handler for it."""
-
-MOVED: Final = 48
-"""Multiplications that take as long as packing one number: 0.5 ns, with the first use of its memory."""
 
 PIECES: Final = 4
 """Parts of a packing or a product for each thread, so that others wait little for one that begins late."""
@@ -152,11 +149,6 @@ def _packed(w: Weights, matrices: dict[str, Array]) -> Packed:
     return Packed(**vars(w) | dict(zip(matrices, rooms, strict=True)), phases=phases)
 
 
-def _moved(phases: Iterable[Phase]) -> int:
-    """Return the multiplications that take as long as packing."""
-    return MOVED * sum(int(matrix.size) for _, (_, matrix), _ in phases)
-
-
 def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> None:
     """Run kernels one after the other, by a team of so many threads: this one, and others that come if they can."""
     sizes = [number * phase.pieces if number > 1 else 1 for phase in phases]
@@ -179,8 +171,7 @@ def _walk(kernel: Any, w: Any, steps: Steps, states: Sequence[Array], gates: Arr
     if not len(gates):
         gates = aligned((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
     phases = [*w.phases, Phase(kernel, (*states, gates, w.R, *arguments, places))]
-    work = int(sizes.sum()) * w.R.size + _moved(w.phases)
-    _together(_number(work, len(steps)), gates.dtype, phases)
+    _together(_number(int(sizes.sum()) * w.R.size, len(steps)), gates.dtype, phases)
     w.phases.clear()
 
 
@@ -213,9 +204,8 @@ def _started(function: Callable[[], None]) -> Callable[[], None]:
             function()
             return
         for _ in range(YIELDS):
-            if future.done():
-                break
-            time.sleep(0)
+            if not future.done():
+                time.sleep(0)
         future.result()
 
     return finish
@@ -228,8 +218,8 @@ def _multiply(terms: Sequence[tuple[Array, Array, Array]], *, transposed: bool, 
     room_of = dict(zip(distinct, rooms, strict=True))
     number = _number(sum(rows.size * others.shape[1] for rows, others, _ in terms))
     count = max(-(-len(out) // (number * products.TALL)) for *_, out in terms) if transposed else 0
-    tiles_shape = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
-    tiles = np.empty(tiles_shape, rooms[0].dtype)
+    room = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
+    tiles = np.empty(room, rooms[0].dtype)
     for rows, others, out in terms:
         phases.append(Phase(kernels.multiplied, (out, rows, room_of[id(others)], tiles, adds), PIECES))
     _together(number, tiles.dtype, phases)
@@ -252,13 +242,12 @@ class CompiledCell(Cell):
         matrices = {name: getattr(w, name) for name in ("W", "R", "proj")}
         return _packed(w, {name: matrix.T for name, matrix in matrices.items() if matrix is not None})
 
-    def held_weights(self, w: Weights) -> Packed:
+    def held_weights(self, w: Weights) -> Any:
         return self.ready(self.forward_weights(w))
 
-    def ready(self, w: Any) -> Packed:
-        _together(_number(_moved(w.phases)), self.dtype, w.phases)
-        packed: Packed = dataclasses.replace(w, phases=[])
-        return packed
+    def ready(self, w: Any) -> Any:
+        _together(1, self.dtype, w.phases)
+        return dataclasses.replace(w, phases=[])
 
     def backward_weights(self, w: Weights) -> Packed:
         return _packed(w, {"R": w.R} if w.proj is None else {"R": w.R, "proj": w.proj})
