@@ -177,23 +177,18 @@ def conda(_context: Context) -> Candidate | str:
     return _below("conda", Path(sys.prefix, "Library") if sys.platform == "win32" else Path(sys.prefix))
 
 
-def cudnn_path(_context: Context) -> Candidate | str:
-    """Search the folder in CUDNN_PATH, which must be absolute."""
-    return _variable("CUDNN_PATH")
+def variable(name: str) -> Step:
+    """Return the step that searches the folder in an environment variable, which must be absolute."""
 
+    def step(_context: Context) -> Candidate | str:
+        root = os.environ.get(name)
+        if not root:
+            return f"{name}: not set"
+        if not Path(root).is_absolute():
+            return f"{name}: not an absolute path: {root!r}"
+        return _below(name, Path(root))
 
-def cuda_path(_context: Context) -> Candidate | str:
-    """Search the toolkit's folder in CUDA_PATH, which must be absolute."""
-    return _variable("CUDA_PATH")
-
-
-def _variable(name: str) -> Candidate | str:
-    root = os.environ.get(name)
-    if not root:
-        return f"{name}: not set"
-    if not Path(root).is_absolute():
-        return f"{name}: not an absolute path: {root!r}"
-    return _below(name, Path(root))
+    return step
 
 
 def system(context: Context) -> Candidate | str:
@@ -230,7 +225,7 @@ def _in_folders(via: str, folders: list[Path]) -> Candidate | str:
     return f"{via}: no {' or '.join(library_names())} in {', '.join(repr(str(folder)) for folder in folders)}"
 
 
-STEPS: Final[tuple[Step, ...]] = (explicit, already_loaded, wheel, conda, cudnn_path, cuda_path, system)
+STEPS: Final = explicit, already_loaded, wheel, conda, variable("CUDNN_PATH"), variable("CUDA_PATH"), system
 
 
 def find(context: Context) -> tuple[Candidate, tuple[str, ...]]:

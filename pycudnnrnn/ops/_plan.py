@@ -249,9 +249,8 @@ class Graph:
 
     def __init__(self, native: EngineGraph, kind: ArrayKind, params: Any, check: Check) -> None:
         self._native, self._kind, self.params, self._check = native, kind, params, check
-        self._replay = native.replay  # on CuPy's current stream
-        if kind.library != "cupy":
-            self._replay = functools.partial(_replay_on_callers_stream, engine_for(kind.device), kind, native)
+        engine, library = engine_for(kind.device), kind.library
+        self._on_stream = functools.partial(on_callers_stream, engine, library, frozenset({library}))
 
         def array_of(name: Name) -> Any:
             array = native.arrays.get(name)
@@ -273,7 +272,8 @@ class Graph:
         """
         if self._check:
             self._check()
-        self._replay()
+        with self._on_stream():
+            self._native.replay()
 
     def __repr__(self) -> str:
         shown = [f"{name} {list(array.shape)}" for name in NAMES if (array := getattr(self, name)) is not None]
@@ -281,8 +281,3 @@ class Graph:
 
     def __reduce__(self) -> Any:
         raise ArgumentTypeError("object to pickle", "the op: a graph holds native objects of this process", "Graph")
-
-
-def _replay_on_callers_stream(engine: Engine, kind: ArrayKind, native: EngineGraph) -> None:
-    with on_callers_stream(engine, kind.library, frozenset({kind.library})):
-        native.replay()

@@ -102,4 +102,4 @@ def test_arm_servers_have_a_folder_of_their_own(monkeypatch, tmp_path):
     monkeypatch.setattr(_discovery.platform, "machine", lambda: "aarch64")
     monkeypatch.setenv("CUDA_PATH", str(tmp_path))
     library = put(tmp_path / "targets" / "sbsa-linux" / "lib" / "libcudnn.so.9")
-    assert _discovery.cuda_path(Context()) == Candidate(library, "CUDA_PATH")
+    assert _discovery.variable("CUDA_PATH")(Context()) == Candidate(library, "CUDA_PATH")

@@ -137,18 +137,14 @@ class BoundForward:
         copy_all(self._before)
         for layer, walks in enumerate(self._walks):
             if masks and layer:
-                self._drop(masks, layer)
+                inputs, dropout = self._inputs[layer], self._calls.spec.dropout
+                mask = masks.of(self._calls.spec, layer, inputs.shape)
+                drop(inputs, mask, dropout)
+                if self.reserve:  # a backward needs it
+                    self.reserve.masks[layer][:] = mask  # type: ignore[index]  # masks exist if there is dropout
             runs = [
                 functools.partial(run_blocks, cell.forward_weights, cell.forward, next(following), walk, ready=ready)
                 for walk in walks
             ]
             cell.at_once(runs, rows)
         copy_all(self._after)
-
-    def _drop(self, masks: Any, layer: int) -> None:
-        """Drop parts of a layer's input, and keep the mask for a backward."""
-        spec, rows = self._calls.spec, self._inputs[layer]
-        mask = masks.of(spec, layer, rows.shape)
-        drop(rows, mask, spec.dropout)
-        if self.reserve:
-            self.reserve.masks[layer][:] = mask  # type: ignore[index]  # masks exist if there is dropout
