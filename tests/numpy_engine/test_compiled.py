@@ -128,30 +128,26 @@ def test_nan_and_infinity_go_where_numpys_cells_send_them(running, name, where, 
         np.testing.assert_array_equal(np.isnan(found[key]), np.isnan(wanted), err_msg=key)
 
 
-def test_memory_at_any_address_is_worked_on_as_it_lies(running):
+def moved(array):
+    raw = np.empty(array.nbytes + 5, np.uint8)[5:]
+    out = raw.view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("change", [moved, read_only])
+@pytest.mark.parametrize("name", ["gru bidirectional", "lstm projected, clipped"])
+def test_memory_at_any_address_or_that_may_only_be_read_is_worked_on_as_it_lies(running, name, change):
     running("numba")
-    spec, offset = SPECS["gru bidirectional"], 5
-    problem = problem_of(spec)
-    expected = found_in(problem)
-
-    def moved(array):
-        raw = np.empty(array.nbytes + offset, np.uint8)[offset:]
-        out = raw.view(array.dtype).reshape(array.shape)
-        out[...] = array
-        return out
-
-    names = ("params", "x", "hx", "dy", "dhy")
-    shifted = dataclasses.replace(problem, **{name: moved(getattr(problem, name)) for name in names})
-    assert_alike(found_in(shifted), expected, "float32")
-
-
-def test_arrays_that_may_only_be_read(running):
-    running("numba")
-    problem = problem_of(SPECS["lstm projected, clipped"])
-    expected = found_in(problem)
-    for name in ("params", "x", "hx", "cx", "dy", "dhy", "dcy"):
-        getattr(problem, name).flags.writeable = False
-    assert_alike(found_in(problem), expected, "float32")
+    problem = problem_of(SPECS[name])
+    expected, names = found_in(problem), ("params", "x", "hx", "cx", "dy", "dhy", "dcy")
+    changed = dataclasses.replace(problem, **{name: change(getattr(problem, name)) for name in names})
+    assert_alike(found_in(changed), expected, "float32")
 
 
 def bits(problem, *, retain=False, **keywords):

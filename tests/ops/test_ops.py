@@ -58,14 +58,7 @@ def test_from_spec_runs_any_spec_and_properties_read_it(spec):
 
 # --- functions --------------------------------------------------------------------------------------------------------
 
-FUNCTIONS = {
-    ops.CudnnLSTM: ops.cudnn_lstm,
-    ops.CudnnGRU: ops.cudnn_gru,
-    ops.CudnnRNNTanh: ops.cudnn_rnn_tanh,
-    ops.CudnnRNNRelu: ops.cudnn_rnn_relu,
-}
-
-
+FUNCTIONS = dict(zip(ALL, (ops.cudnn_lstm, ops.cudnn_gru, ops.cudnn_rnn_tanh, ops.cudnn_rnn_relu), strict=True))
 OPTIONS = [{}, {"direction": "bidirectional"}, {"input_mode": "skip_input", "dropout": 0.5, "seed": 7}]
 
 

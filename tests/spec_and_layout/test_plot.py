@@ -156,7 +156,7 @@ X = np.zeros((5, 3), "f4")
         (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X, to / "a.png", pseudo_layer=1), "pseudo_layer: 1"),
         (
             lambda to: plot.draw_gates(LSTM.spec, (CANONICAL[0][1:], []), X, to / "a.png"),
-            "Invalid weights: 7 arrays, expecting 8 arrays",
+            "weights: 7 arrays, expecting 8",
         ),
         (lambda to: plot.draw_gates(LSTM.spec, CANONICAL, X, to / "a.png", input_c=np.zeros((1, 3))), "input_c shape"),
         (lambda to: plot.draw_layout(LSTM, to / "a.png"), "Invalid layout: .*CudnnLSTM"),

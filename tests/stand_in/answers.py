@@ -6,6 +6,7 @@ tests/layout_query asks a real 8.9.7.
 """
 
 import ctypes
+import functools
 import itertools
 import struct
 import threading
@@ -165,11 +166,8 @@ class Answers:
             data_type = descriptors.DATA_TYPES[spec.dtype]
             self.library.cudnnSetFilterNdDescriptor(pointer, data_type, 0, 3, dims)
 
-    def cudnnGetRNNLinLayerMatrixParams(self, *arguments):
-        self._legacy("weight", *arguments)
-
-    def cudnnGetRNNLinLayerBiasParams(self, *arguments):
-        self._legacy("bias", *arguments)
+    cudnnGetRNNLinLayerMatrixParams = functools.partialmethod(_legacy, "weight")
+    cudnnGetRNNLinLayerBiasParams = functools.partialmethod(_legacy, "bias")
 
     def _region(self, spec, pseudo_layer, id_, kind):
         key = pseudo_layer, id_, kind
