@@ -18,25 +18,20 @@ from pycudnnrnn.spec import RNNSpec
 from tests.helpers.together import together
 
 
-@pytest.fixture
-def descriptor(lib):
-    with RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)) as descriptor:
-        yield descriptor
-
-
 def that_says(version):
     """A library that has nothing but a version, for the numbering of its status codes."""
     return Library(Opened(ctypes.CDLL(None), version, Path("/libcudnn.so"), "test", ()))
 
 
-def refuse(lib, descriptor, **wrong):
+def refuse(lib, **wrong):
     sizes = {"input_size": 4, "hidden": 4, "proj": 4, "layers": 1} | wrong
-    lib.cudnnSetRNNDescriptor_v8(descriptor, 0, 2, 2, 0, 0, 0, 0, 3, *sizes.values(), None, 1)
+    with RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)) as rnn:
+        lib.cudnnSetRNNDescriptor_v8(rnn, 0, 2, 2, 0, 0, 0, 0, 3, *sizes.values(), None, 1)
 
 
-def test_the_error_says_which_call_which_status_and_why(lib, descriptor):
+def test_the_error_says_which_call_which_status_and_why(lib):
     with pytest.raises(CudnnError) as caught:
-        refuse(lib, descriptor, proj=0)
+        refuse(lib, proj=0)
     error = caught.value
     assert (error.function, error.family, error.version) == ("cudnnSetRNNDescriptor_v8", "BAD_PARAM", lib.version)
     assert error.status == "CUDNN_STATUS_BAD_PARAM"
@@ -51,11 +46,10 @@ def test_the_text_is_that_of_the_calling_thread(lib):
     wrongs = [({"proj": 0}, "projSize <= 0"), ({"layers": 0}, "inputSize < 1 || hiddenSize < 1 || numLayers < 1")]
 
     def details(number):
-        with RNNDescriptor(lib, RNNSpec("lstm", 1, 4, 4)) as rnn:
-            for _ in range(200):
-                with pytest.raises(CudnnError) as caught:
-                    refuse(lib, rnn, **wrongs[number][0])
-                yield caught.value.detail
+        for _ in range(200):
+            with pytest.raises(CudnnError) as caught:
+                refuse(lib, **wrongs[number][0])
+            yield caught.value.detail
 
     texts = together(2, lambda number: set(details(number)))
     assert texts == [{text if lib.version >= 90000 else ""} for _, text in wrongs]

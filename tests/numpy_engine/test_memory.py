@@ -2,7 +2,6 @@
 
 import tracemalloc
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import RNNSpec
-from pycudnnrnn.testing.strategies import sequence_lengths, specs
+from pycudnnrnn.testing.strategies import make_problem, sequence_lengths, specs
 from tests.helpers.examples import examples
 
 FACTOR, SLACK_NBYTES = 1.25, 1 << 18
@@ -18,10 +17,8 @@ FACTOR, SLACK_NBYTES = 1.25, 1 << 18
 
 
 def arguments(op, T, B):
-    rng = np.random.default_rng(0)
-    spec = op.spec
-    x, dy = (rng.normal(size=(T, B, n)).astype(spec.dtype.numpy) for n in (spec.input_size, spec.output_size))
-    return [x, *([None, None] if spec.has_cell_state else [None]), op.init_params()], dy
+    problem = make_problem(op, T, B, None, 0)
+    return [problem.x, *[None] * (1 + op.spec.has_cell_state), problem.params], problem.dy
 
 
 def measured(op, T, B, *, is_training, checkpoint_every=None, lengths=None):
