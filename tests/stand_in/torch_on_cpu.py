@@ -81,12 +81,6 @@ class Generator:
         assert offset % 4 == 0
         self._offset = offset
 
-    def get_state(self):
-        return self._seed, self._offset
-
-    def set_state(self, state):
-        self._seed, self._offset = state
-
 
 @contextlib.contextmanager
 def as_cuda(played):

@@ -104,8 +104,7 @@ class BoundForward:
         h, c = states[0], states[-1]  # a cell without c does not look at it
         self._walks: list[list[list[tuple[Any, ...]]]] = []
         """For each layer and direction the arguments of its blocks."""
-        self._inputs = [rows]
-        p = 0
+        self._inputs, D = [rows], len(calls.directions)
         for layer in range(1, L + 1):
             if layer == L:
                 above = packing.write(arrays["y"], self._after)
@@ -114,14 +113,13 @@ class BoundForward:
             else:  # every other layer has the same input
                 above = packing.new_rows(calls.spec.output_size) if layer < 3 else self._inputs[layer - 2]
             self._walks.append([])
-            for columns, blocks in calls.directions:
+            for p, (columns, blocks) in enumerate(calls.directions, (layer - 1) * D):
                 out = above if columns is None else above[:, columns]
                 tape = self.reserve.tapes[p] if self.reserve else NO_TAPE
                 walk = [
                     (rows[part], tape.at(part) if tape and len(blocks) > 1 else tape, steps, h[p], c[p], out[part])
                     for part, steps in blocks
                 ]
-                p += 1
                 self._walks[-1].append(walk)
             self._inputs.append(above)
             rows = above
