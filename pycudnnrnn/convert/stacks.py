@@ -44,8 +44,8 @@ class Cell(NamedTuple):
     def key(self, part: str) -> str:
         """Return the key of an array of the cell, also if it is missing."""
         other, key = next(iter(self.keys.items()))
-        above, there, place = key.rpartition(other)
-        missing = f"{above}{part}{place}" if there else f"{self.scope}/{part}".lstrip("/")
+        above, name, place = key.rpartition(other)
+        missing = f"{above}{part}{place}" if name else f"{self.scope}/{part}".lstrip("/")
         return self.keys.get(part, missing)
 
 

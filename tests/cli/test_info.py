@@ -1,5 +1,6 @@
 """`pycudnnrnn info`: what it says with and without libcudnn, and that it starts no CUDA."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -70,6 +71,8 @@ def test_as_text_the_first_three_lines_answer_whether_it_works(run, monkeypatch)
     assert cuda in {"CUDA arrays: yes, if there is a GPU", "CUDA arrays: no"}
     assert all(text in "\n".join(rest) for text in ("usual math_type", "TF32", "cupy-cuda13x"))
     monkeypatch.setattr(info, "library", lambda: {"found": False, "problem": "there is none", "tried": ["here: no"]})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     out = run("info")[1]
     assert out.splitlines()[2:4] == ["CUDA arrays: no", "  no libcudnn can be used (there is none)"]
+    assert out.splitlines()[4].startswith("  CuPy is not installed: ")
     assert (out.count("there is none"), out.count("here: no")) == (1, 1)

@@ -88,8 +88,8 @@ def to_canonical(
         >>> from pycudnnrnn import convert
         >>> arrays = {"kernel": np.ones((3, 16)), "recurrent_kernel": np.ones((4, 16))}
         >>> arrays |= {"bias": np.ones(16)}
-        >>> made = {"activation": "tanh", "recurrent_activation": "sigmoid"}
-        >>> convert.keras.to_canonical(arrays, go_backwards=False, **made).spec
+        >>> usual = {"activation": "tanh", "recurrent_activation": "sigmoid"}
+        >>> convert.keras.to_canonical(arrays, go_backwards=False, **usual).spec
         RNNSpec('lstm', 1, 4, 3, dtype='float64', bias_mode='single_input')
 
     Source: keras.layers (3.15); tf.compat.v1.keras.layers.CuDNNLSTM (2.15).
