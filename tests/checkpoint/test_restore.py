@@ -67,12 +67,9 @@ def test_a_checkpoint_of_other_things_is_a_mismatch(tmp_path):
     for wrong in (np.zeros((3, 2)), np.zeros((2, 3), "f4")):
         assert reason_of(Saver({"a": wrong}).restore, array) == "mismatch"
     Saver({"s": built(CudnnLSTM, bias_mode="single_input")}).save(tmp_path / "tf", format="tensorflow")
+    skips = Saver({"m": tanh(input_mode="skip_input")})
     for read, file, text in (
-        (
-            Saver({"m": tanh(input_mode="skip_input")}).restore,
-            path,
-            "input_mode of 'm' is linear_input, expecting skip",
-        ),
+        (skips.restore, path, "input_mode of 'm' is linear_input, expecting skip"),
         (Saver({"b": np.zeros(3)}).restore, array, "not in this saver: 'a'; not in the file: 'b'"),
         (checkpoint.load, array, "of a Saver of 'a', not of checkpoint"),
         (checkpoint.load_op, tmp_path / "tf", "describes no layer: build it"),

@@ -54,11 +54,7 @@ def test_a_cell_is_read_in_a_scope_of_any_name(name):
 
 
 def test_the_names_of_tf_1_0_are_read():
-    arrays = at("rnn/basic_lstm_cell", 1)
-    old = {name.replace("kernel", "weights").replace("bias", "biases"): array for name, array in arrays.items()}
-    check(convert.tensorflow.to_canonical(old, forget_bias=1.0), arrays, 1, "rnn/basic_lstm_cell")
-    rng = np.random.default_rng(2)
-    shapes = {"kernel": (I + 3, 4 * U), "bias": (4 * U,), "projection/kernel": (U, 3)}
+    rng, shapes = np.random.default_rng(2), {"kernel": (I + 3, 4 * U), "bias": (4 * U,), "projection/kernel": (U, 3)}
     arrays = {f"rnn/lstm_cell/{name}": rng.normal(size=shape) for name, shape in shapes.items()}
     old = {name.replace("kernel", "weights").replace("bias", "biases"): array for name, array in arrays.items()}
     check(convert.tensorflow.to_canonical(old, forget_bias=1.0), arrays, 1, "rnn/lstm_cell")
