@@ -82,13 +82,10 @@ class _Cell(TF1Layer):
     ) -> None:
         if reuse is not None and not isinstance(reuse, bool):
             raise ArgumentTypeError("reuse", "a bool or None", shorten(reuse))
-        super().__init__(
-            CELL_NAMES[self._mode] if name is None else name, None if dtype is None else parse_dtype("dtype", dtype)
-        )
+        known = None if dtype is None else parse_dtype("dtype", dtype)
+        super().__init__(CELL_NAMES[self._mode] if name is None else name, known)
         self._reuse, self._seed = reuse, seed
-        self._kernel_initializer: InitializerLike = check_initializer(
-            "kernel_initializer", kernel_initializer, "glorot_uniform"
-        )
+        self._kernel_initializer = check_initializer("kernel_initializer", kernel_initializer, "glorot_uniform")
         self._spec = RNNSpec(
             self._mode, 1, num_units, num_units, input_mode, dtype=self._dtype or DType.FLOAT32,
             seed=0 if seed is None else seed, bias_mode=bias_mode, **self._lstm_only,

@@ -340,11 +340,9 @@ class TF1Layer:
         variables = self.weights
         count = len(weights) if isinstance(weights, Sized) else None
         if count != len(variables):
-            why = (
-                " (from_canonical takes other frameworks' weights)"
-                if self.built
-                else ": it is not built; call it once, or build(input_shape)"
-            )
+            why = " (from_canonical takes other frameworks' weights)"
+            if not self.built:
+                why = ": it is not built; call it once, or build(input_shape)"
             expected = f"a list of {len(variables)}, one for each variable{why}"
             raise ArgumentError("weights", expected, type(weights) if count is None else f"{count} arrays")
         pairs = enumerate(zip(variables, weights, strict=True))

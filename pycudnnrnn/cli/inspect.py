@@ -151,9 +151,9 @@ def _items(about: checkpoint.Inspection) -> dict[str, dict[str, Any]]:
     """Return the items' states, with the JSON of a spec read."""
     items = {}
     for name, state in about.items.items():
-        items[name] = dict(state) if isinstance(state, dict) else {"state": state}
+        items[name] = dict(state)
         with contextlib.suppress(ArgumentError, KeyError):
-            spec = RNNSpec.from_json(items[name]["spec"])
+            spec = RNNSpec.from_json(state["spec"])
             items[name] |= {"spec": json.loads(spec.to_json()), "python": repr(spec)}
     return items
 

@@ -81,10 +81,8 @@ def with_activation(c: Canonical, activation: str | None, keyword: str = "activa
     """Return the model; warn if it is a plain cell whose activation was not said."""
     if activation is None and c.spec.mode in (RNNMode.RNN_TANH, RNNMode.RNN_RELU):
         default = c.spec.mode.removeprefix("rnn_")
-        warn(
-            f"the arrays do not contain the {keyword} of a plain cell: read as {keyword}={default!r}, its default",
-            Assumption,
-        )
+        text = f"the arrays do not contain the {keyword} of a plain cell"
+        warn(f"{text}: read as {keyword}={default!r}, its default", Assumption)
     return c
 
 

@@ -184,9 +184,7 @@ class _File:
                 warn(f"{path!r} {what}: only its weights are read, and each call of the op takes states", Assumption)
             if layer.kind == "TimeDistributed":
                 warn(f"{path!r} is TimeDistributed: to the op, each of its outer steps is a sequence of its own")
-        masks = [
-            p for p, layer in self.layers.items() if layer.kind == "Masking" or layer.config.get("mask_zero") is True
-        ]
+        masks = [p for p, one in self.layers.items() if one.kind == "Masking" or one.config.get("mask_zero") is True]
         if masks:
             text = "pass sequence_lengths to the op, which skips no step otherwise"
             onnx = "a model of ONNX takes them with sequence_lens=True"
