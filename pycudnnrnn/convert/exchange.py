@@ -71,7 +71,7 @@ class Canonical:
 
         cuDNN's persistent algorithms and the classes of TF 1.x need both biases.
         """
-        layers = split("canonical", self, projection=True, skip=True)
+        layers = pseudo_layers(self.spec, self.weights, self.biases)
         both = [layer._replace(bW=layer.bW or layer.zeros, bR=layer.bR or layer.zeros) for layer in layers]
         spec = self.spec.replace(bias_mode=BiasMode.DOUBLE)
         return Canonical(spec, self.weights, tuple(bias for layer in both for bias in layer.biases))
@@ -107,18 +107,16 @@ def assemble(framework: str, mode: RNNMode, layers: Sequence[PseudoLayer], num_d
         raise ConvertError(framework, f"{mode} of {len(first.R)} gates, {U} units", str(error)) from error
 
 
-def split(framework: str, c: Canonical, *, projection: bool = False, skip: bool = False) -> list[PseudoLayer]:
-    """Return the pseudo-layers of a model, for a target with or without projection and skip input.
+def split(framework: str, c: Canonical, *, projection: bool = False) -> list[PseudoLayer]:
+    """Return the pseudo-layers of a model, for a target with or without projection.
 
-    For a target without skip input, identity matrices replace it; the results are equal.
+    No target has skip input: identity matrices replace it, and the results are equal.
 
     Raises:
         ConvertError: not a `Canonical`, or one that the target cannot hold.
     """
     check_target(framework, c, projection=projection)
     layers = pseudo_layers(c.spec, c.weights, c.biases)
-    if skip:
-        return layers
     identity = [np.eye(c.spec.num_units, dtype=c.spec.dtype.numpy)] * c.spec.num_gates
     return [layer if layer.W[0].size else layer._replace(W=identity) for layer in layers]
 
@@ -132,7 +130,7 @@ def check_target(framework: str, c: Any, *, projection: bool) -> None:
     if not isinstance(c, Canonical):
         raise ConvertError(framework, "canonical", f"expecting a Canonical, got {described(c)}")
     spec = c.spec
-    if spec.cell_clip is not None and framework != "canonical":
+    if spec.cell_clip is not None:
         raise ConvertError(framework, "cell_clip", f"it has no place for the bounds {spec.cell_clip} on the cell state")
     if spec.num_proj and not projection:
         raise ConvertError(framework, "num_proj", f"its LSTM has no projection, and this one has {spec.num_proj}")
