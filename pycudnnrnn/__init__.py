@@ -21,45 +21,45 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from pycudnnrnn import _libcudnn as libcudnn
-    from pycudnnrnn import (
-        cells,
-        checkpoint,
-        convert,
-        distributed,
-        errors,
-        interop,
-        layers,
-        layout,
-        ops,
-        saveable,
-        spec,
-        testing,
-    )
+if TYPE_CHECKING:  # the names below, as type checkers read them: one imported as itself is public
+    from pycudnnrnn import cells as cells
+    from pycudnnrnn import checkpoint as checkpoint
+    from pycudnnrnn import convert as convert
+    from pycudnnrnn import distributed as distributed
+    from pycudnnrnn import errors as errors
+    from pycudnnrnn import interop as interop
+    from pycudnnrnn import layers as layers
+    from pycudnnrnn import layout as layout
+    from pycudnnrnn import libcudnn as libcudnn
+    from pycudnnrnn import ops as ops
     from pycudnnrnn import plot as plot
-    from pycudnnrnn._pad import pad
-    from pycudnnrnn.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
-    from pycudnnrnn.checkpoint import Saver
-    from pycudnnrnn.layers import CudnnGRU, CudnnLSTM, CudnnRNNRelu, CudnnRNNTanh
-    from pycudnnrnn.layout import ParamLayout, Region
-    from pycudnnrnn.saveable import (
-        CudnnGRUSaveable,
-        CudnnLSTMSaveable,
-        CudnnParamsFormatConverterGRU,
-        CudnnParamsFormatConverterLSTM,
-        CudnnParamsFormatConverterRelu,
-        CudnnParamsFormatConverterTanh,
-        CudnnRNNReluSaveable,
-        CudnnRNNTanhSaveable,
-        RNNParamsSaveable,
-    )
-    from pycudnnrnn.spec import RNNSpec
+    from pycudnnrnn import saveable as saveable
+    from pycudnnrnn import spec as spec
+    from pycudnnrnn import testing as testing
+    from pycudnnrnn._pad import pad as pad
+    from pycudnnrnn.cells import CudnnCompatibleGRUCell as CudnnCompatibleGRUCell
+    from pycudnnrnn.cells import CudnnCompatibleLSTMCell as CudnnCompatibleLSTMCell
+    from pycudnnrnn.checkpoint import Saver as Saver
+    from pycudnnrnn.layers import CudnnGRU as CudnnGRU
+    from pycudnnrnn.layers import CudnnLSTM as CudnnLSTM
+    from pycudnnrnn.layers import CudnnRNNRelu as CudnnRNNRelu
+    from pycudnnrnn.layers import CudnnRNNTanh as CudnnRNNTanh
+    from pycudnnrnn.layout import ParamLayout as ParamLayout
+    from pycudnnrnn.layout import Region as Region
+    from pycudnnrnn.saveable import CudnnGRUSaveable as CudnnGRUSaveable
+    from pycudnnrnn.saveable import CudnnLSTMSaveable as CudnnLSTMSaveable
+    from pycudnnrnn.saveable import CudnnParamsFormatConverterGRU as CudnnParamsFormatConverterGRU
+    from pycudnnrnn.saveable import CudnnParamsFormatConverterLSTM as CudnnParamsFormatConverterLSTM
+    from pycudnnrnn.saveable import CudnnParamsFormatConverterRelu as CudnnParamsFormatConverterRelu
+    from pycudnnrnn.saveable import CudnnParamsFormatConverterTanh as CudnnParamsFormatConverterTanh
+    from pycudnnrnn.saveable import CudnnRNNReluSaveable as CudnnRNNReluSaveable
+    from pycudnnrnn.saveable import CudnnRNNTanhSaveable as CudnnRNNTanhSaveable
+    from pycudnnrnn.saveable import RNNParamsSaveable as RNNParamsSaveable
+    from pycudnnrnn.spec import RNNSpec as RNNSpec
 
 __version__ = "0.1.0"
 
 _CLASSES = {
-    "_pad": "pad",
     "cells": "CudnnCompatibleGRUCell CudnnCompatibleLSTMCell",
     "checkpoint": "Saver",
     "layers": "CudnnGRU CudnnLSTM CudnnRNNRelu CudnnRNNTanh",
@@ -69,52 +69,17 @@ _CLASSES = {
     "RNNParamsSaveable",
     "spec": "RNNSpec",
 }
-_NAMES = {name: module for module, names in _CLASSES.items() for name in names.split()}
-
-# Everything public except `plot`, which needs an extra: `import *` has to work without it. `dir` has it.
-__all__ = [
-    "CudnnCompatibleGRUCell",
-    "CudnnCompatibleLSTMCell",
-    "CudnnGRU",
-    "CudnnGRUSaveable",
-    "CudnnLSTM",
-    "CudnnLSTMSaveable",
-    "CudnnParamsFormatConverterGRU",
-    "CudnnParamsFormatConverterLSTM",
-    "CudnnParamsFormatConverterRelu",
-    "CudnnParamsFormatConverterTanh",
-    "CudnnRNNRelu",
-    "CudnnRNNReluSaveable",
-    "CudnnRNNTanh",
-    "CudnnRNNTanhSaveable",
-    "ParamLayout",
-    "RNNParamsSaveable",
-    "RNNSpec",
-    "Region",
-    "Saver",
-    "cells",
-    "checkpoint",
-    "convert",
-    "distributed",
-    "errors",
-    "interop",
-    "layers",
-    "layout",
-    "libcudnn",
-    "ops",
-    "pad",
-    "saveable",
-    "spec",
-    "testing",
-]
-_MODULES = [name for name in [*__all__, "plot"] if name.islower() and name not in _NAMES]
+_NAMES = {"pad": "_pad"} | {name: module for module, names in _CLASSES.items() for name in names.split()}
+_MODULES = ["convert", "distributed", "errors", "interop", "libcudnn", "ops", "plot", "testing", *_CLASSES]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "plot"]
+    return [*_NAMES, *_MODULES]
 
 
 if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+    # Everything public except `plot`, which needs an extra: `import *` has to work without it.
+    __all__ = [name for name in __dir__() if name != "plot"]
 
     def __getattr__(name: str) -> Any:
         if name in _MODULES:

@@ -20,16 +20,11 @@ DUNDERS = {"__call__", "__enter__", "__exit__"}
 
 def lines():
     """Every public module below the package, then every public name in it, in alphabetical order."""
-    members = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in package_names()}
+    members = {f"{ROOT}.{name} = {_home(getattr(pycudnnrnn, name))}" for name in dir(pycudnnrnn)}
     for name, module in modules():
         for member in public_names(module):
             members.update(_described(f"{name}.{member}", getattr(module, member)))
     return sorted(members)
-
-
-def package_names():
-    """The package's public names: those of `__all__`, and the modules that are not there since they need an extra."""
-    return sorted({*pycudnnrnn._MODULES, *pycudnnrnn._NAMES})
 
 
 def modules():
@@ -38,7 +33,7 @@ def modules():
     Raises:
         MissingDependencyError: torch, JAX or matplotlib is not there: some of the modules are for it.
     """
-    waiting = [(f"{ROOT}.{name}", getattr(pycudnnrnn, name)) for name in package_names()]
+    waiting = [(f"{ROOT}.{name}", getattr(pycudnnrnn, name)) for name in dir(pycudnnrnn)]
     while waiting:
         name, module = waiting.pop(0)
         if isinstance(module, types.ModuleType):
