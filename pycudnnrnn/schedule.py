@@ -52,10 +52,6 @@ class Schedule:
             return (self.num_rows,)
         return (self.T, self.B) if self.time_major else (self.B, self.T)
 
-    def data_shape(self, width: int) -> tuple[int, ...]:
-        """The shape of an array over time and batch."""
-        return (*self.data_axes, width)
-
     @property
     def is_ragged(self) -> bool:
         """Whether batches of this kind may have different lengths. Packed ones always may."""

@@ -123,8 +123,7 @@ def rnn(
     fixed = check_lengths(None if traced_lengths else sequence_lengths, T, B)
     call = Traced(spec, Schedule(T, B, fixed, time_major), is_training, _runner_of(platform, spec, arrays))
     size = call.shapes["params"].shape
-    if params.shape != size:
-        check_size("params", params, spec, call.runner.engine)
+    check_size("params", params, spec, call.runner.engine)
     _arrays.check_shape("params", params, size, "one flat buffer of params_size() elements")
     operands = {"params": params, "x": input_data, "hx": _state("input_h", input_h, spec, call.shapes["hx"].shape)}
     if spec.has_cell_state:

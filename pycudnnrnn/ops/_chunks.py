@@ -130,7 +130,7 @@ class _Batch:
         return data if data is None or self._order is None else self._arrays.take(data, self._order, self._axis)
 
     def zeros(self, width: int) -> Any:
-        return self._arrays.zeros(self.config.schedule.data_shape(width), self.config.spec.dtype.numpy)
+        return self._arrays.zeros((*self.config.schedule.data_axes, width), self.config.spec.dtype.numpy)
 
     def states(self, *initial: Any | None) -> list[Any]:
         """Return h and c to update: copies, or zeros for None."""

@@ -36,10 +36,8 @@ def test_packed_rows_are_the_valid_steps_longest_sequence_first(batch):
     assert schedule.is_sorted == (order == list(range(B)))
     running = [sum(n > t for n in full) for t in range(T)]
     assert [last - first for first, last in schedule.steps] == [n for n in running if n]
-    shapes = [
-        dataclasses.replace(schedule, **kind).data_shape(3) for kind in ({}, {"time_major": False}, {"packed": True})
-    ]
-    assert shapes == [(T, B, 3), (B, T, 3), (sum(full), 3)]
+    axes = [dataclasses.replace(schedule, **kind).data_axes for kind in ({}, {"time_major": False}, {"packed": True})]
+    assert axes == [(T, B), (B, T), (sum(full),)]
 
 
 def test_a_batch_without_sequences_has_no_steps_however_many_it_could_have():

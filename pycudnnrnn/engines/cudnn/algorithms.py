@@ -158,7 +158,7 @@ def _stand_in(runtime: Runtime, spec: RNNSpec, schedule: Schedule) -> Arrays:
     """Return random data to measure on: params scaled so that gates do not saturate, and no initial states."""
     block = np.random.default_rng(0).standard_normal(BLOCK, np.float32)
     dtype = spec.dtype.numpy
-    x = np.resize(block, schedule.data_shape(spec.input_size))
+    x = np.resize(block, (*schedule.data_axes, spec.input_size))
     params = np.resize(block, runtime.layout(spec).size) * spec.num_units**-0.5
     move = runtime.device.from_host
     return {"params": move(params.astype(dtype)), "x": move(x.astype(dtype)), "hx": None, "cx": None}
