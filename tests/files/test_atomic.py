@@ -31,11 +31,11 @@ def test_every_writer_of_files_is_this_one(name, tmp_path, monkeypatch):
     before = path.read_bytes()
     assert names(tmp_path) == [name]
 
-    def full(temporary, *_):
-        raise OSError(errno.ENOSPC, "no room", str(temporary))
+    def full(_):
+        raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_files, "_write", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises((OSError, PycudnnrnnError), match="no room") as raised:
             call(path, 2)
     assert str(path) in str(raised.value)
