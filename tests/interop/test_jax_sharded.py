@@ -33,9 +33,9 @@ def problem_of(kind, lengths=None):
 
 
 def loss_of(problem, lengths=None, platform="cpu"):
-    def loss(params, x, h, c, dy):
-        states = (h, c) if problem.spec.has_cell_state else (h,)
-        results = rnn(params, x, *states, spec=problem.spec, sequence_lengths=lengths, platform=platform)
+    def loss(params, x, h, c, dy, traced=None):
+        states, steps = (h, c) if problem.spec.has_cell_state else (h,), lengths if traced is None else traced
+        results = rnn(params, x, *states, spec=problem.spec, sequence_lengths=steps, platform=platform)
         return (dy * results[0]).sum() + sum((state**2).sum() for state in results[1:])
 
     return loss
@@ -47,15 +47,20 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "lengths", "platform"), [(ops.CudnnLSTM, [5, 2, 5, 2], "cpu"), (ops.CudnnGRU, None, "host")]
+    ("kind", "lengths", "traced", "platform"),
+    [
+        (ops.CudnnLSTM, [5, 2, 5, 2], None, "cpu"),
+        (ops.CudnnGRU, None, None, "host"),
+        (ops.CudnnLSTM, None, jnp.array([5, 2, 0, 4], "int32"), "cpu"),
+    ],
 )
-def test_values_and_gradients_of_two_devices_are_those_of_one(mesh, kind, lengths, platform):
-    """With the mesh axes checked, and without; each device has the same lengths, so that one trace is for both."""
+def test_values_and_gradients_of_two_devices_are_those_of_one(mesh, kind, lengths, traced, platform):
+    """With the mesh axes checked, and without; lengths known while tracing are the same on each device."""
     problem = problem_of(kind, lengths)
-    arguments = [jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.cx, problem.dy)]
+    arguments = *(jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.cx, problem.dy)), traced
     whole, part = loss_of(problem, lengths, platform), loss_of(problem, lengths and lengths[:2], platform)
     expected = jax.value_and_grad(whole, argnums=(0, 1, 2))(*arguments)
-    specs = (P(), SHARDED, SHARDED, SHARDED, SHARDED)
+    specs = (P(), SHARDED, SHARDED, SHARDED, SHARDED, P("data"))
 
     @jax.jit
     @partial(jax.shard_map, mesh=mesh, in_specs=specs, out_specs=(P(), (P(), SHARDED, SHARDED)))

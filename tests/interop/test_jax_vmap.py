@@ -113,14 +113,19 @@ def test_a_vmap_of_gradients_has_each_elements_own(engine_calls, way, jit):
         np.testing.assert_allclose(ours, jnp.stack(theirs), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("axes", "out"), [((1, 0, 2, None), 1), ((None, -1, 1, 0), -1), ((None, None, 3, 3), 1)])
-def test_axes_go_in_and_come_out_where_they_are_said_to(axes, out):
+@pytest.mark.parametrize(
+    ("axes", "out"),
+    [((0, 1, 0, 2, None), 1), ((None, None, -1, 1, 0), -1), ((0, None, -1, 1, 0), 1), ((1, None, None, None, None), 1)],
+)
+def test_axes_of_lengths_and_arrays_go_in_and_come_out_where_they_are_said_to(engine_calls, axes, out):
     problem = problem_of()
-    several = zip(arguments_of(problem), stacked(problem, 3), axes, strict=True)
-    arguments = [a if axis is None else jnp.moveaxis(many, 0, axis) for a, many, axis in several]
+    several = jnp.array([[5, 2, 0], [1, 1, 3], [0, 5, 4]], "int32"), *stacked(problem, 3)
+    one = several[0][0], *arguments_of(problem)
+    chosen = zip(one, several, axes, strict=True)
+    lengths, *arguments = (a if axis is None else jnp.moveaxis(many, 0, axis) for a, many, axis in chosen)
 
-    def run(*a):
-        return rnn(*a, spec=problem.spec, sequence_lengths=RAGGED)
+    def run(n, *a):
+        return rnn(*a, spec=problem.spec, sequence_lengths=n)
 
     def looped(*a):
         pairs = list(zip(a, axes, strict=True))
@@ -128,8 +133,10 @@ def test_axes_go_in_and_come_out_where_they_are_said_to(axes, out):
         return [jnp.stack(results, axis=out) for results in zip(*rows, strict=True)]
 
     def both(way):
-        results, pullback = jax.vjp(lambda *a: tuple(way(*a)), *arguments)
+        results, pullback = jax.vjp(lambda *a: tuple(way(lengths, *a)), *arguments)
         return [*results, *pullback(results)]
 
-    for ours, theirs in zip(both(jax.vmap(run, in_axes=axes, out_axes=out)), both(looped), strict=True):
+    found = jax.block_until_ready(both(jax.vmap(run, in_axes=axes, out_axes=out)))
+    assert {size for _, size in sizes_of(engine_calls)} == {9 if axes[1] is None else 3}
+    for ours, theirs in zip(found, both(looped), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
