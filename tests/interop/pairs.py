@@ -20,14 +20,10 @@ TORCHS_WARNINGS = [
         "LSTM with projections is not supported with oneDNN",
         ".*torch.autograd.function.Function.* should not be instantiated",
         "`torch.jit.[a-z_]*` is deprecated",
-        "You are using the legacy TorchScript-based ONNX export",
-        "The feature will be removed. Please remove usage",
+        ".*weight_norm.*is deprecated",
         "The tensor attributes .*_flat_weights.* were assigned during export",
         "Converting a tensor to a Python boolean might cause the trace to be incorrect",
-        "Exporting a model to ONNX with a batch_size other than 1",
-        ".*isinstance.treespec, LeafSpec.. is deprecated",
         "The .grad attribute of a Tensor that is not a leaf Tensor",
-        ".*weight_norm.*is deprecated",
     )
 ]
 """What torch says of itself."""

@@ -118,21 +118,6 @@ def test_a_scripted_model_is_torchs_and_the_model_can_be_turned_back(models):
     assert torch.allclose(mine(x), theirs(x), atol=1e-6)
 
 
-@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
-def test_an_onnx_file_is_torchs_and_runs_in_onnxruntime(models, exporter, tmp_path):
-    need(*["onnxruntime"], *["onnxscript"] * (exporter == "dynamo"))
-    import onnxruntime
-
-    theirs, mine, x = models
-    if getattr(mine.rnn, "proj_size", 0):
-        pytest.skip("ONNX has no projection, and torch says so")
-    path = tmp_path / "m.onnx"
-    torch.onnx.export(mine, (x,), path, dynamo=exporter == "dynamo")
-    session = onnxruntime.InferenceSession(path)
-    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    assert torch.allclose(torch.from_numpy(y), theirs(x), atol=1e-5)
-
-
 def test_lengths_in_an_export_are_refused(models):
     _, mine, x = models
     with pytest.raises(RuntimeError, match=r"lengths.*pack the sequences"):

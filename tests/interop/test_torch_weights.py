@@ -151,18 +151,12 @@ TOOLS = {
 }
 """What torch does to one weight of a module."""
 
-OPTIMIZERS = (
-    *("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"),
-    *("Rprop", "Adagrad", "Adadelta", "ASGD", "Adafactor", "Muon"),
-)
-
-CASES = [(None, name, [*KINDS][n % len(KINDS)]) for n, name in enumerate(OPTIMIZERS)]
-CASES += [(tool, "SGD", "LSTM") for tool in TOOLS]
+CASES = list(zip(KINDS, ("SGD", "Adam", "RMSprop", "Adagrad", "Adafactor"), [None] * len(KINDS), strict=True))
+CASES += [("LSTM", "SGD", tool) for tool in TOOLS]
 
 
-@pytest.mark.parametrize(("tool", "optimizer", "kind"), CASES)
-def test_a_tool_for_one_weight_and_an_optimizer_work_as_on_torchs_module(tool, optimizer, kind):
-    """50 steps, in which Muon has the matrices alone, as it asks for."""
+@pytest.mark.parametrize(("kind", "optimizer", "tool"), CASES)
+def test_a_tool_for_one_weight_and_an_optimizer_work_as_on_torchs_module(kind, optimizer, tool):
     x, goal = torch.randn(5, 3, 4, dtype=torch.float64), None
     trained = []
     for module in make_pair(kind, 4, 6, 2, bidirectional=True):
@@ -172,8 +166,7 @@ def test_a_tool_for_one_weight_and_an_optimizer_work_as_on_torchs_module(tool, o
             TOOLS[tool](module)
         weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
         before = {name: weight.detach().clone() for name, weight in weights.items()}
-        chosen = [weight for weight in weights.values() if optimizer != "Muon" or weight.ndim == 2]
-        stepping = getattr(torch.optim, optimizer)(chosen, lr=0.01)
+        stepping = getattr(torch.optim, optimizer)(weights.values(), lr=0.01)
         for _ in range(50):
             stepping.zero_grad()
             (module(x)[0] - goal).square().mean().backward()
