@@ -7,9 +7,9 @@ from benchmarks import data, figures, timing
 from benchmarks.adapters import NotRun
 from benchmarks.hosts import Failed
 from benchmarks.problems import GROUPS, PASSES, Problem, parse, rows_of
-from benchmarks.runner import Asked, Part, Results, Settings, check, run
+from benchmarks.runner import Settings, check
 from benchmarks.timing import Sample
-from tests.benchmarks.rows import Fake, local, smoke
+from tests.benchmarks.rows import Fake, local, odd, ran, smoke
 
 
 class StillClock:
@@ -83,11 +83,10 @@ def test_wrong_numbers_have_no_time(which, result):
 
     row = smoke(which=which)
     assert check(row, results(1))["error"] < 1e-6
-    found = Results(None, {"versions": {}})
-    run([Part([row], [Asked("wrong", None, results(1.001))])], found, Settings(1, 0.001))
-    assert found.rows[0]["status"] == "failed"
-    assert "wrong numbers: an error of" in found.rows[0]["reason"]
-    assert found.rows[0]["median_us"] is None
+    (found,) = ran(None, [row], [results(1.001)], Settings(1, 0.001)).rows
+    assert found["status"] == "failed"
+    assert "wrong numbers: an error of" in found["reason"]
+    assert found["median_us"] is None
     with pytest.raises(Failed, match="an error of nan"):
         check(row, results(np.nan))
 
@@ -103,10 +102,8 @@ CPU = ("numpy", "torch-cpu", "torch-ours-cpu", "jax-cpu", "jax-ours-cpu", "onnxr
 def test_every_cpu_competitor_computes_what_the_numpy_engine_computes(name):
     """Checked, and called twice more: states are carried."""
     rows = rows_of(["smoke"], lambda row: row.dtype == "float32")
-    odd = ({"P": 4, "U": 7}, {"D": 2, "L": 2, "B": 3}, {"T": 9, "B": 5, "lengths": "sorted"}, {"carried": True},
-           {"T": 9, "B": 5, "D": 2, "L": 2, "lengths": "ragged"}, {"input": "skip", "I": 8})  # fmt: skip
     lstm = [row for row in rows if row.problem.cell == "lstm"]
-    rows += [row._replace(problem=row.problem.replace(**sizes)) for row in lstm for sizes in odd]
+    rows += odd(lstm) + [lstm[0]._replace(which=which) for which in PASSES]
     refused = 0
     for row in rows:
         try:
@@ -114,21 +111,7 @@ def test_every_cpu_competitor_computes_what_the_numpy_engine_computes(name):
             local(name).prepare(row)
         except NotRun:
             refused += 1
-    assert refused <= {"onnxruntime": 13, "jax-cpu": 8}.get(name, 2), f"of {len(rows)}"
-
-
-@pytest.mark.parametrize("which", PASSES)
-def test_each_pass_is_checked_and_can_be_repeated(which):
-    row = smoke(which=which)
-    for name in ("numpy", "torch-cpu"):
-        host = local(name)
-        if name == "torch-cpu" and which.startswith("backward"):
-            with pytest.raises(NotRun, match="it cannot be called apart"):
-                check(row, host)
-            continue
-        check(row, host)
-        host.prepare(row)
-        assert len(host.sample(0).times_us) >= 3
+    assert refused <= {"onnxruntime": 16, "jax-cpu": 11, "numpy": 0}.get(name, 4), f"of {len(rows)}"
 
 
 # --- problems as text, and what they cost

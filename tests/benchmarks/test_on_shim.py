@@ -19,7 +19,7 @@ from benchmarks.results_files import load
 from benchmarks.runner import Asked, Part, Results, Settings, check, run
 from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn.owned import RELEASE_FAILURES
-from tests.benchmarks.rows import local
+from tests.benchmarks.rows import ODD, local, odd
 from tests.stand_in import shim
 from tests.stand_in.bench_gpu import host_cuda
 from tests.stand_in.host_device import host_allocator
@@ -62,10 +62,7 @@ def test_ours_runs_the_smoke_group_from_end_to_end_and_every_row_is_reported(pla
 @pytest.mark.parametrize("name", ["eager", "plan"])
 def test_ours_takes_the_groups_that_are_out_of_the_ordinary(name, played):
     base = rows_of(["smoke"], lambda row: (row.problem.cell, row.dtype) == ("lstm", "float32"))
-    odd = ({"P": 4, "U": 7}, {"D": 2, "L": 2}, {"T": 9, "B": 5, "lengths": "ragged"}, {"carried": True},
-           {"input": "skip", "I": 8})  # fmt: skip
-    rows = [row._replace(problem=row.problem.replace(**sizes)) for row in base for sizes in odd]
-    for row in rows + [base[0]._replace(which=which) for which in PASSES]:
+    for row in odd(base) + [base[0]._replace(which=which) for which in PASSES]:
         check(row, local(name))
         local(name).prepare(row)  # calls more than once: states are carried
 
@@ -134,14 +131,8 @@ def raw(raw_main, capfd):
     return call
 
 
-RAW = (
-    {}, {"P": 4, "U": 7}, {"D": 2, "L": 2}, {"input": "skip", "I": 8}, {"carried": True},
-    {"T": 9, "B": 5, "lengths": "ragged"},
-)  # fmt: skip
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("sizes", RAW, ids=str)
+@pytest.mark.parametrize("sizes", [{}, *ODD], ids=str)
 @pytest.mark.parametrize(("which", "dtype"), [("infer", "float16"), *((which, "float32") for which in [*PASSES][1:])])
 @pytest.mark.parametrize("option", ["plain", "graph"])
 def test_the_cpp_program_computes_what_the_numpy_engine_computes(

@@ -1,8 +1,6 @@
 """Reports: functions of results files; wrong ratios, dropped rows and hidden failures are found here."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -175,22 +173,11 @@ def test_a_competitor_of_the_page_is_run_and_checked_like_others(tmp_path):
     assert len(example.splitlines()) <= 26
     (tmp_path / "mine.py").write_text(example)
     (tmp_path / "wrong.py").write_text(example.replace("np.tanh", "np.sin"))
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks",
-        "--problem",
-        "tanh T=3 B=2 I=5 U=8",
-        "--threads",
-        "1",
-        "--rounds",
-        "1",
-    ]
-    command += ["--against", f"{tmp_path / 'mine.py'}:prepare", "--against", f"{tmp_path / 'wrong.py'}:prepare"]
-    command += ["--sample", "0.001", "--json", str(tmp_path / "out.jsonl"), "--pass", "infer,step"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    against = ["--against", f"{tmp_path / 'mine.py'}:prepare", "--against", f"{tmp_path / 'wrong.py'}:prepare"]
+    words = ["--problem", "tanh T=3 B=2 I=5 U=8", "--threads", 1, "--rounds", 1, "--sample", 0.001, *against]
+    code, out = invoke(*words, "--json", tmp_path / "out.jsonl", "--pass", "infer,step")
+    assert code == 0, out
     found = {(r["competitor"], r["pass"]): (r["status"], r["reason"]) for r in load(tmp_path / "out.jsonl").rows}
-    assert found["mine", "infer"] == ("ok", None), done.stdout
+    assert found["mine", "infer"] == ("ok", None), out
     assert found["mine", "step"][0] == "not_run"
     assert "wrong numbers" in found["wrong", "infer"][1]

@@ -10,7 +10,7 @@ from benchmarks.hosts import Failed, Remote
 from benchmarks.problems import rows_of
 from benchmarks.results_files import load, place
 from benchmarks.runner import Asked, Part, Results, Settings, run
-from tests.benchmarks.rows import Fake, local, smoke
+from tests.benchmarks.rows import Fake, local, ran, smoke
 
 
 def refuse(_row):
@@ -23,9 +23,8 @@ def test_competitors_take_turns_and_nothing_that_one_does_ends_the_run(tmp_path)
 
     Fake.log = []
     hosts = [Fake("a"), Fake("b"), Fake("refuses", results=refuse), Fake("breaks", sample=broken)]
-    results = Results(tmp_path / "out.jsonl", {"versions": {}})
     rows = [smoke(), smoke("gru")]
-    run([Part(rows, [Asked(host.name, 2, host) for host in hosts])], results, Settings(rounds=3, sample_s=0))
+    ran(tmp_path / "out.jsonl", rows, hosts, Settings(rounds=3, sample_s=0))
     names = [host.name for host in hosts]
     assert Fake.log[:4] == [f"{name} started" for name in names], "side by side"
     assert Fake.log[4:11] == ["a", "b", "breaks", "b", "a", "a", "b"]
@@ -78,22 +77,15 @@ def test_an_interrupt_at_any_time_leaves_a_file_with_every_row_once(when, tmp_pa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    host, asked = Fake("a"), rows_of(["smoke"])
-    results = Results(tmp_path / "out.jsonl", {"versions": {}})
-    if when != "advance":
+    host, asked, done = Fake("a"), rows_of(["smoke"]), when == "advance"
+    if not done:
         monkeypatch.setattr(host, when, interrupt)
-    run(
-        [Part(asked, [Asked("a", None, host)])],
-        results,
-        Settings(1, 0),
-        interrupt if when == "advance" else lambda _: None,
-    )
+    ran(tmp_path / "out.jsonl", asked, [host], Settings(1, 0), **({"advance": interrupt} if done else {}))
     written = load(tmp_path / "out.jsonl")
     assert "finished" in written.environment
     assert [(row["problem"], row["pass"], row["dtype"]) for row in written.rows] == [
         (row.problem.name, row.which, row.dtype) for row in asked
     ]
-    done = when == "advance"
     assert [row["status"] for row in written.rows[: done + 1]] == ["ok"] * done + ["not_run"]
     assert {row["reason"] for row in written.rows[done:]} == {"interrupted"}
 
@@ -110,10 +102,9 @@ def test_what_was_timed_before_a_run_ends_is_kept(settings, last):
             raise KeyboardInterrupt
         return [5.0]
 
-    results = Results(None, {"versions": {}})
-    hosts = [Asked(name, None, Fake(name, work)) for name in ("a", "b")]
-    run([Part([smoke(), smoke("gru")], hosts)], results, settings, clock=lambda: 10 * calls)
-    found = [(row["competitor"], row["problem"][:4], row["status"], row.get("rounds")) for row in results.rows]
+    hosts = [Fake(name, work) for name in ("a", "b")]
+    rows = ran(None, [smoke(), smoke("gru")], hosts, settings, clock=lambda: 10 * calls).rows
+    found = [(row["competitor"], row["problem"][:4], row["status"], row.get("rounds")) for row in rows]
     assert found == [
         ("a", "lstm", "ok", 1), ("b", "lstm", "ok", 2), ("a", "gru ", "not_run", None), ("b", "gru ", "not_run", None),
     ]  # fmt: skip
@@ -122,13 +113,7 @@ def test_what_was_timed_before_a_run_ends_is_kept(settings, last):
 def test_a_row_says_what_was_run_and_what_it_is_worth():
     row = smoke()._replace(caches="cold")
     row = row._replace(problem=row.problem.replace(lengths="ragged", T=9, B=3))
-    results = Results(None, {"versions": {}})
-    run(
-        [Part([row], [Asked("a", 2, Fake("a", lambda: [1e3, 2e3, 4e3], lambda row: local("numpy").results(row)))])],
-        results,
-        Settings(2, 0),
-    )
-    (found,) = results.rows
+    (found,) = ran(None, [row], [Fake("a", lambda: [1e3, 2e3, 4e3])], Settings(2, 0)).rows
     assert (found["caches"], found["threads"], found["drawn_lengths"]) == ("cold", 2, row.problem.drawn_lengths)
     assert found["sizes"] | {"lengths": "ragged", "T": 9, "U": 8, "input": "linear"} == found["sizes"]
     assert (found["median_us"], found["lowest_us"], found["spread"]) == (2000, 1000, 0)
