@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from pycudnnrnn import (
-    CudnnGRU,
     CudnnLSTM,
     Saver,
     cells,
@@ -79,40 +78,6 @@ def test_copies_of_a_users_op_keep_its_attributes(again):
     twin = again(one)
     assert (type(twin), twin.label, twin.spec) == (Labelled, ["a"], one.spec)
     assert (twin.label is one.label) == (again is copy.copy)
-
-
-class Gained(CudnnGRU):
-    """As Keras has it: copies are made by `__init__`, from what `get_config` returns."""
-
-    def __init__(self, *arguments, label="", **keywords):
-        super().__init__(*arguments, **keywords)
-        self.label = label
-
-    def get_config(self):
-        return super().get_config() | {"label": self.label}
-
-
-@each_copy
-def test_copies_of_a_users_layer_have_its_configuration_and_the_weights_once(again):
-    one = Gained(1, 64, label="a")
-    one.build((None, None, 2))
-    one.add_weight("gain", (1,), initializer="ones")
-    twin = again(one)
-    assert (type(twin), twin.label) == (Gained, "a")
-    assert all(map(np.array_equal, twin.get_weights(), one.get_weights()))
-    assert not any(np.shares_memory(a, b) for a, b in zip(twin.get_weights(), one.get_weights(), strict=True))
-    assert len(pickle.dumps(one)) < 1.2 * one.params.nbytes
-
-
-class Changed(CudnnGRU):
-    def call(self, inputs, initial_state=None, training=False, **keywords):
-        outputs, states = super().call(inputs, initial_state, training, **keywords)
-        return 2 * outputs, states
-
-
-def test_a_stream_does_not_leave_out_what_a_users_layer_does_in_its_call():
-    with pytest.raises(ArgumentTypeError, match=r"Invalid layer: .*so stream layer\.op"):
-        Changed(1, 3, seed=1).stream()
 
 
 def test_a_copied_saver_has_its_items_and_options_and_deletes_no_checkpoint_of_the_original(tmp_path):

@@ -20,6 +20,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -76,15 +77,13 @@ run.clock = 1_000_000_000
 
 def judged(tests, kernels):
     """Run tests in a fork until one fails; return whether one did, and its name or what else happened."""
-    said = copy / "said"
-    said.write_text("")
     child = os.fork()
     if not child:
         os.setpgid(0, 0)
         with (copy / "out").open("w") as out:
             os.dup2(out.fileno(), 1)
             os.dup2(out.fileno(), 2)
-        os._exit(run_pytest(tests, kernels, said))
+        os._exit(run_pytest(tests, kernels))
     deadline = time.monotonic() + LIMIT_S
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
@@ -93,25 +92,22 @@ def judged(tests, kernels):
             return True, f"did not end in {LIMIT_S} s"
         time.sleep(0.05)
     code = os.waitstatus_to_exitcode(ended[1])
+    said = (copy / "out").read_text()
     if code not in {0, 1, 2} and code >= 0:
-        return False, f"pytest ended with {code}: {(copy / 'out').read_text()[-300:]}"
-    return code != 0, said.read_text() or ("" if not code else f"status {code}: {(copy / 'out').read_text()[-200:]}")
+        return False, f"pytest ended with {code}: {said[-300:]}"
+    named = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    return code != 0, named[1] if named else f"status {code}: {said[-200:]}" if code else ""
 
 
-def run_pytest(tests, kernels, said):
-    """Run pytest here, and write down the first test that fails."""
+def run_pytest(tests, kernels):
+    """Run pytest here until a test fails."""
     os.environ["PYCUDNNRNN_CPU_KERNELS"] = kernels
     import pytest  # after the copy is in its place
-
-    class First:
-        def pytest_runtest_logreport(self, report):
-            if report.failed and not said.read_text():
-                said.write_text(report.nodeid)
 
     try:
         marks = ["-m", "not gpu and not long"] if kernels == "numba" else []
         options = [*marks, "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-n", "0"]
-        return int(pytest.main([*options, *(f"tests/{name}" for name in tests)], [First()]))
+        return int(pytest.main([*options, *(f"tests/{name}" for name in tests)]))
     except BaseException:  # noqa: BLE001  whatever it is, the fault did it
         traceback.print_exc()
         return 1

@@ -4,6 +4,7 @@
 """
 
 import gc
+import types
 
 import numpy as np
 import pytest
@@ -13,46 +14,22 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from tests.helpers.tf_pages import B, I, T, U, normal
 
-
-class Layer:
-    """A layer, and how it is called."""
-
-    size = ops.CudnnLSTM(2, U, I, direction="bidirectional").params_size()
-
-    @staticmethod
-    def fresh():
-        return package.CudnnLSTM(2, U, direction="bidirectional", seed=1, dtype="float64", name="enc")
-
-    @staticmethod
-    def arguments(more=0):
-        """Input, and what comes after it; with `more` of another shape."""
-        return (normal(T + more, B, I),)
-
-    @staticmethod
-    def outputs(result):
-        output, states = result
-        return [output, *states]
+LAYER = types.SimpleNamespace(
+    size=ops.CudnnLSTM(2, U, I, direction="bidirectional").params_size(),
+    fresh=lambda: package.CudnnLSTM(2, U, direction="bidirectional", seed=1, dtype="float64", name="enc"),
+    arguments=lambda more=0: (normal(T + more, B, I),),
+    outputs=lambda result: [result[0], *result[1]],
+)
+CELL = types.SimpleNamespace(
+    size=2 * U * (I + U + 1) + U * (I + U + 2),
+    fresh=lambda: package.CudnnCompatibleGRUCell(U, seed=1),
+    arguments=lambda more=0: (normal(B + more, I), normal(B + more, U)),
+    outputs=list,
+)
+"""How each is made and called, with `more` on input of another shape."""
 
 
-class Cell:
-    """The same of a cell."""
-
-    size = 2 * U * (I + U + 1) + U * (I + U + 2)
-
-    @staticmethod
-    def fresh():
-        return package.CudnnCompatibleGRUCell(U, seed=1)
-
-    @staticmethod
-    def arguments(more=0):
-        return normal(B + more, I), normal(B + more, U)
-
-    @staticmethod
-    def outputs(result):
-        return list(result)
-
-
-@pytest.fixture(params=[Layer, Cell], ids=["layer", "cell"])
+@pytest.fixture(params=[LAYER, CELL], ids=["layer", "cell"])
 def kind(request):
     return request.param
 
