@@ -1,18 +1,8 @@
-"""However the interpreter ends with handles, plans and reserves alive: exit code as asked, nothing on stderr.
-
-One child imports everything and forks, and each fork ends as an interpreter does.
-"""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""However the interpreter ends with handles, plans and reserves alive: exit code as asked, nothing on stderr."""
 
 import pytest
 
-from tests.helpers.exits import ENDS, FORKS
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.exits import check_ends
 
 IMPORTS = """
 import atexit, contextlib, gc, os, sys, threading
@@ -65,8 +55,4 @@ SHAPES = {
 @pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_interpreter_ends_quietly_with_handles_alive(shim_path, shape):
-    code = f"PATH, COUNT, EXPECTED = {str(shim_path)!r}, {ENDS}, 0\n{IMPORTS}{FORKS}{PLAY}{SHAPES[shape]}\n"
-    command = [sys.executable, "-W", "error", "-P", "-c", code]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)
+    check_ends(f"PATH = {str(shim_path)!r}\n{IMPORTS}", f"{PLAY}{SHAPES[shape]}", "-W", "error")

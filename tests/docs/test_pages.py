@@ -41,9 +41,8 @@ def test_every_relative_link_and_every_file_that_a_page_names_leads_to_a_file():
     assert {name for name in named if not (ROOT / name).exists()} <= {"build/docs", "build/docs/index.html"}
 
 
-@pytest.fixture
-def run_of_a_gpu(tmp_path):
-    """A folder as a run leaves it: results of a suite, and of benchmarks."""
+def test_a_result_of_a_gpu_shows_what_ran_where_and_what_differed(tmp_path, monkeypatch):
+    """One command puts what a run of the suite and of the benchmarks left in its place, and writes the pages."""
     machine = {
         "commit": "0123456789abcdef", "on_shim": False, "gpu": "NVIDIA X", "compute_capability": "9.0", "driver": 13000,
         "cuda_runtime": 13000, "cudnn": 92800, "cupy": "14.2.0", "numpy": "2.4.0", "python": "3.12.1",
@@ -58,11 +57,6 @@ def run_of_a_gpu(tmp_path):
     file.add(question="SET mode", answer={"equal to ADD on zeros": True})
     file.add(question="error lstm float32 unidirectional equal", answer={"y": 0.25, "dx": 0.5})
     file.add(question="layout", answer={"compared": 300, "first_differences": {"standard float16": {}}})
-    return tmp_path / "run"
-
-
-def test_a_result_of_a_gpu_shows_what_ran_where_and_what_differed(run_of_a_gpu, tmp_path, monkeypatch):
-    """One command puts it in its place and writes the pages."""
     assert "Nothing has been verified on a GPU yet" in gpu.gpu_verification([]).partition("##")[0]
     monkeypatch.setattr(gpu, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(gpu, "BENCHMARKS", tmp_path / "benchmarks")
@@ -70,7 +64,7 @@ def test_a_result_of_a_gpu_shows_what_ran_where_and_what_differed(run_of_a_gpu, 
     monkeypatch.setattr(generate, "VERIFICATION", tmp_path / "gpu-verification.md")
     timed = []
     monkeypatch.setattr(generate.page, "write", lambda: timed.extend(tmp_path.glob("benchmarks/*/*.jsonl")))
-    monkeypatch.setattr("sys.argv", ["generate", "--results", str(run_of_a_gpu)])
+    monkeypatch.setattr("sys.argv", ["generate", "--results", str(tmp_path / "run")])
     generate.main()
     assert [path.name for path in timed] == ["a.jsonl"]
     page = (tmp_path / "gpu-verification.md").read_text()

@@ -6,30 +6,18 @@ import sys
 import char_lm
 import pytest
 
-QUICK = ["--units", "64", "--json"]
 NAMES = ["unigram", "bigram", "trigram", "LSTM, 64 units"]
 
 
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run the program in this process, in `tmp_path`; return its exit code, standard output and standard error."""
+def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["char_lm.py", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            char_lm.program()
-        out, err = capsys.readouterr()
-        code = ended.value.code or 0
-        return (code, out, err) if isinstance(code, int) else (1, out, err + code)
-
-    return call
-
-
-def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(run, tmp_path):
-    code, out, err = run(*QUICK, "--updates", "200", "--out", tmp_path)
-    assert code == 0, err
+    words = ["--units", "64", "--json", "--updates", "200", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["char_lm.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        char_lm.program()
+    out, err = capsys.readouterr()
+    assert not ended.value.code, err
     result = json.loads(out)
     assert (result["restored_equal"], result["updates"]) == (True, 200)
     ngrams = [result[name] for name in ("unigram", "bigram", "trigram")]

@@ -1,4 +1,9 @@
-"""Code for a child process: it forks COUNT times, and each fork goes on behind it and has to end with EXPECTED."""
+"""Children that end: one imports everything and forks COUNT times; each fork goes on, and has to end with EXPECTED."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.helpers.examples import PROFILE
 
@@ -21,3 +26,12 @@ else:
     sys.stdout.flush()
     os._exit(0)
 """
+
+
+def check_ends(imports, work, *options, expected=0):
+    """Let many interpreters end after some work, and assert that each does so quietly, with this exit code."""
+    code = f"COUNT, EXPECTED = {ENDS}, {expected}\n{imports}{FORKS}{work}\n"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, *options, "-P", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)

@@ -15,16 +15,6 @@ def _convert(path, version):
     _files.write(path, _files.FILE_FORMATS[".pt"].image(arrays, "pytorch", c, {}), arrays)
 
 
-class _Figure:
-    """A picture that is not drawn: matplotlib takes long, and reads files of its own."""
-
-    def __init__(self, version):
-        self.version = version
-
-    def savefig(self, to, **_):
-        to.write(b"picture %d" % self.version * 99)
-
-
 WRITERS = {
     "m.safetensors": lambda path, version: Saver({"a": np.arange(2000.0) + version}).save(path),
     "m": lambda path, version: checkpoint.save(path, OP, OP.init_params(version)),
@@ -32,7 +22,7 @@ WRITERS = {
         path, {"gru/gru_cell/kernel": np.full(9, version, "f4")}
     ),
     "m.pt": _convert,
-    "m.svg": lambda path, version: plot._save(_Figure(version), path),
+    "m.svg": lambda path, version: plot.draw_layout(OP.layout(), path, f"version {version}"),
     "m.jsonl": lambda path, version: results_files.write(path, {"version": version}, []),
 }
 """By the name that the file may have: a function of a path and a version."""

@@ -6,16 +6,9 @@ interpreter then, whatever it computes (observed, 0.10.2). JAX waits for what th
 with work that another thread has left, which is why there is a handler of our own.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.helpers.exits import ENDS, FORKS
-
-ROOT = Path(__file__).parents[2]
+from tests.helpers.exits import check_ends
 
 IMPORTS = """
 import atexit, os, sys
@@ -50,10 +43,5 @@ thread.join()
 @pytest.mark.long
 @pytest.mark.parametrize(("shape", "platform"), list(zip(SHAPES, ["cpu", "host"], strict=True)))
 def test_the_interpreter_ends_quietly_with_work_in_flight(shape, platform):
-    expected = 3 if "sys.exit" in SHAPES[shape] else 0
-    given = f"PLATFORM, COUNT, EXPECTED = {platform!r}, {ENDS}, {expected}\n"
-    code = f"{IMPORTS}{given}{FORKS}{WORK}{SHAPES[shape]}\n"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-P", "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("all ended\n", "", 0)
+    work = f"PLATFORM = {platform!r}\n{WORK}{SHAPES[shape]}"
+    check_ends(IMPORTS, work, expected=3 if "sys.exit" in SHAPES[shape] else 0)
