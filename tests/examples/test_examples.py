@@ -56,11 +56,26 @@ def without_extras(folder):
     return str(folder)
 
 
-def test_training_learns_to_add_on_numpy_arrays(tmp_path):
-    out = example("cupy_training.py", "cpu", cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("command", "most"),
+    [
+        (["cupy_training.py", "cpu"], 0.12),  # 0.02 is a tenth of the variance, which guessing the mean gives
+        pytest.param(["jax_training.py"], 0.5, marks=pytest.mark.long),
+    ],
+)
+def test_training_learns(command, most, tmp_path):
+    out = example(*command, cwd=tmp_path)
     losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", out)]
     assert len(losses) == 6
-    assert losses[-1] < 0.02, "a tenth of the variance, which guessing the mean gives"
+    assert losses[-1] < most * losses[0]
+
+
+@pytest.mark.long
+def test_torchs_module_and_ours_train_alike(tmp_path):
+    out = example("torch_drop_in.py", cwd=tmp_path)
+    theirs, ours = ([float(loss) for loss in pair] for pair in re.findall(r"loss (\S+) -> (\S+)$", out, re.MULTILINE))
+    assert ours == pytest.approx(theirs, rel=1e-3)
+    assert ours[1] < 0.6 * ours[0]
 
 
 def test_a_stream_gives_what_the_whole_sequence_gives(tmp_path):

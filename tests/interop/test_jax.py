@@ -1,9 +1,6 @@
 """`interop.jax.rnn` against JAX's own LSTM and the op, and what it refuses. Read this file first of JAX's."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +11,11 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError, EngineError
 from pycudnnrnn.interop.jax import rnn
 from pycudnnrnn.testing.strategies import make_problem
-from tests.helpers.kinds import problem_of
+from tests.helpers.kinds import DTYPES, problem_of
 from tests.helpers.pairwise import pairwise
 from tests.helpers.together import together
 from tests.interop.jax_problems import RAGGED, arguments_of, equal, expected_of, loss_of, upstream_of
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("float64")
 
 WAYS = {
@@ -29,7 +25,6 @@ WAYS = {
     "jit of checkpoint": lambda f: jax.jit(jax.checkpoint(f)),
 }
 KINDS = [ops.CudnnLSTM, ops.CudnnGRU, ops.CudnnRNNTanh, ops.CudnnRNNRelu]
-DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 @pytest.mark.parametrize(
@@ -93,16 +88,8 @@ REFUSED = {
     "platform": ((P, X), {"platform": "gpu"}, "Invalid platform: 'gpu', expecting one of 'cpu', 'cuda', 'host', of"),
     "no position": ((P, X), {"spec": DROPPING}, "Invalid dropout_position: None, expecting an integer that differs"),
     "position": ((P, X), {"spec": DROPPING, "dropout_position": 0.5}, "Invalid dropout_position: 0.5"),
-    "key as position": (
-        (P, X),
-        {"spec": DROPPING, "dropout_position": KEY},
-        "Invalid dropout_position: key<fry> of shape",
-    ),
-    "key as states": (
-        (P, X),
-        {"spec": DROPPING, "dropout_states": KEY},
-        "Invalid dropout_states: key<fry> of shape ()",
-    ),
+    "key as position": ((P, X), {"spec": DROPPING, "dropout_position": KEY}, "Invalid dropout_position: key<fry> of"),
+    "key as states": ((P, X), {"spec": DROPPING, "dropout_states": KEY}, "Invalid dropout_states: key<fry> of shape"),
     "negative position": ((P, X), {"dropout_position": -1}, "Invalid dropout_position: -1, expecting an integer"),
 }
 
@@ -144,12 +131,3 @@ def test_derivatives_that_no_engine_has_are_refused_by_name(way):
     text = "second derivatives of lstm" if "second" in way else r"forward-mode derivatives of lstm .*\(jvp, jacfwd\)"
     with pytest.raises(EngineError, match=text):
         DERIVATIVES[way](lambda p: rnn(p, X, spec=SPEC)[0])(jnp.asarray(P))
-
-
-@pytest.mark.long
-def test_the_example_learns():
-    command = [sys.executable, ROOT / "examples/jax_training.py"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    losses = [float(line.split()[-1]) for line in out.splitlines()]
-    assert len(losses) == 6
-    assert losses[-1] < losses[0] / 2

@@ -11,7 +11,7 @@ from pycudnnrnn import ops
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.interop.jax import dropout_states, rnn
 from pycudnnrnn.testing.goldens import KINDS
-from tests.helpers.kinds import problem_of
+from tests.helpers.kinds import DTYPES, problem_of
 from tests.helpers.pairwise import pairwise
 from tests.interop.jax_problems import arguments_of, equal, upstream_of
 
@@ -34,7 +34,7 @@ def both_of(problem, **options):
 
 @pytest.mark.parametrize(
     ("kind", "dtype", "platform", "time_major"),
-    pairwise(KINDS, ["float16", "bfloat16", "float32", "float64"], ["cpu", "host"], [True, False]),
+    pairwise(KINDS, DTYPES, ["cpu", "host"], [True, False]),
 )
 def test_results_and_gradients_are_those_of_the_same_lengths_known_while_tracing(kind, dtype, platform, time_major):
     """To the bit, by one compilation, whatever is in the padding."""

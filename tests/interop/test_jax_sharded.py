@@ -46,19 +46,26 @@ def assert_close(found, expected):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
+def twice(loss):
+    """Map a checkpointed loss over two factors of the data."""
+    each = jax.checkpoint(loss)
+    return lambda p, x, *rest: jax.vmap(lambda k: each(p, k * x, *rest))(jnp.arange(1.0, 3.0)).sum()
+
+
 @pytest.mark.parametrize(
-    ("kind", "lengths", "traced", "platform"),
+    ("kind", "lengths", "traced", "platform", "within"),
     [
-        (ops.CudnnLSTM, [5, 2, 5, 2], None, "cpu"),
-        (ops.CudnnGRU, None, None, "host"),
-        (ops.CudnnLSTM, None, jnp.array([5, 2, 0, 4], "int32"), "cpu"),
+        (ops.CudnnLSTM, [5, 2, 5, 2], None, "cpu", lambda loss: loss),
+        (ops.CudnnGRU, None, None, "host", lambda loss: loss),
+        (ops.CudnnGRU, None, None, "cpu", twice),
+        (ops.CudnnLSTM, None, jnp.array([5, 2, 0, 4], "int32"), "cpu", lambda loss: loss),
     ],
 )
-def test_values_and_gradients_of_two_devices_are_those_of_one(mesh, kind, lengths, traced, platform):
+def test_values_and_gradients_of_two_devices_are_those_of_one(mesh, kind, lengths, traced, platform, within):
     """With the mesh axes checked, and without; lengths known while tracing are the same on each device."""
     problem = problem_of(kind, lengths)
     arguments = *(jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.cx, problem.dy)), traced
-    whole, part = loss_of(problem, lengths, platform), loss_of(problem, lengths and lengths[:2], platform)
+    whole, part = (within(loss_of(problem, n, platform)) for n in (lengths, lengths and lengths[:2]))
     expected = jax.value_and_grad(whole, argnums=(0, 1, 2))(*arguments)
     specs = (P(), SHARDED, SHARDED, SHARDED, SHARDED, P("data"))
 
@@ -77,23 +84,12 @@ def test_values_and_gradients_of_two_devices_are_those_of_one(mesh, kind, length
     assert_close(unchecked(*arguments), expected[1][:2])
 
 
-def test_other_transformations_work_inside_of_shard_map_and_so_does_pmap(mesh):
+def test_pmap_runs_each_part_on_its_device():
     problem = problem_of(ops.CudnnGRU)
     params, x, h, dy = (jnp.asarray(a) for a in (problem.params, problem.x, problem.hx, problem.dy))
-
-    def loss(p, x, h, dy):
-        return loss_of(problem)(p, x, h, None, dy)
-
-    def mapped(p, x, h, dy):
-        return jax.vmap(lambda k: jax.checkpoint(loss)(p, k * x, h, dy))(jnp.arange(1.0, 3.0)).sum()
-
-    @partial(jax.shard_map, mesh=mesh, in_specs=(P(), SHARDED, SHARDED, SHARDED), out_specs=(P(), P()))
-    def both(*arguments):
-        return jax.value_and_grad(lambda *a: jax.lax.psum(mapped(*a), "data"))(*arguments)
-
-    assert_close(both(params, x, h, dy), jax.value_and_grad(mapped)(params, x, h, dy))
-    each = [jax.grad(loss)(params, k * x, h, dy) for k in (1, 2)]
-    assert_close(jax.pmap(lambda x: jax.grad(loss)(params, x, h, dy))(jnp.stack([x, 2 * x])), jnp.stack(each))
+    parts = jnp.stack([x, 2 * x])
+    each = [jax.grad(loss_of(problem))(params, part, h, None, dy) for part in parts]
+    assert_close(jax.pmap(lambda x: jax.grad(loss_of(problem))(params, x, h, None, dy))(parts), jnp.stack(each))
 
 
 def test_sharded_arrays_give_what_whole_ones_give():

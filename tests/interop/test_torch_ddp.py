@@ -5,7 +5,6 @@ writes its weights and what each all-reduce moved.
 """
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,18 +74,6 @@ def test_two_ranks_train_as_one_does_on_the_whole_batch(tmp_path):
     for way, weights in found.items():
         for name, weight in alone.rnn.state_dict().items():
             assert (weight - weights[name]).abs().max() <= 1e-12, (way, name)
-
-
-@pytest.mark.long
-def test_the_example_trains_alike_with_both():
-    need("ml_dtypes")
-    command = [sys.executable, ROOT / "examples/torch_drop_in.py"]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    found = re.findall(r"^(\S+): loss (\S+) -> (\S+)$", out, re.MULTILINE)
-    assert [name for name, *_ in found] == ["torch.nn.modules.rnn.LSTM", "pycudnnrnn.interop.torch.LSTM"]
-    theirs, ours = ([float(loss) for loss in losses] for _, *losses in found)
-    assert ours == pytest.approx(theirs, rel=1e-3)
-    assert ours[1] < 0.6 * ours[0]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import io
 import pickle
 
 import pytest
@@ -60,25 +59,11 @@ def test_it_is_drawn_shown_saved_and_loaded_as_torchs_module_is(kind, case):
         assert worst(target.state_dict(), source.state_dict())[0] == 0
 
 
-def stepped(module):
-    optimizer = torch.optim.AdamW(module.parameters(), 0.1)
-    for _ in range(2):
-        module(torch.randn(4, 2, 3, dtype=torch.float64))[0].sum().backward()
-        optimizer.step()
-    return module
-
-
 def flattened(module):
     module.weight_hh_l0 = torch.nn.Parameter(module.weight_hh_l0.detach().clone())
     assert not in_one_buffer(module)
     module.flatten_parameters()
     return module
-
-
-def saved(module):
-    torch.save(module, file := io.BytesIO())
-    file.seek(0)
-    return torch.load(file, weights_only=False)
 
 
 def assigned(module, **options):
@@ -95,9 +80,7 @@ MOVES = {
     "assign to meta": functools.partial(assigned, device="meta"),
     "deepcopy": copy.deepcopy,
     "pickle": lambda module: pickle.loads(pickle.dumps(module)),
-    "torch.save": saved,
     "meta": lambda module: module.to("meta").to_empty(device="cpu"),
-    "an optimizer's steps": stepped,
     "flatten_parameters": flattened,
 }
 
