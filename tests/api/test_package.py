@@ -10,9 +10,15 @@ import pytest
 
 import pycudnnrnn
 from pycudnnrnn.errors import MissingDependencyError
-from tests.helpers.oracles import need
 
 ROOT = Path(__file__).parents[2]
+
+
+def printed(code):
+    """Run code in a child, and return what it prints; it writes nothing to standard error."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert not done.stderr
+    return done.stdout
 
 
 def test_importing_the_package_loads_numpy_at_most_and_opens_no_library():
@@ -26,8 +32,7 @@ print(sorted(heavy & sys.modules.keys()), opened)
 from pycudnnrnn import ops, layers, saveable, cells, layout, spec, errors
 print(sorted((heavy - {"ctypes"}) & sys.modules.keys()), opened[1:])  # numpy itself opens the process once
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("[] []\n[] []\n", "")
+    assert printed(code) == "[] []\n[] []\n"
 
 
 @pytest.mark.parametrize("module", ["pycudnnrnn", "pycudnnrnn.ops"])
@@ -42,12 +47,10 @@ def test_a_class_of_torchs_or_kerass_is_named_as_it_is_here(module):
 
 def test_libcudnn_is_imported_by_its_public_name():
     code = "import pycudnnrnn.libcudnn as one; from pycudnnrnn import libcudnn; print(one is libcudnn, one.load)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.stdout.startswith("True <function load"), done.stderr
+    assert printed(code).startswith("True <function load")
 
 
 def test_what_needs_an_extra_is_reached_by_name_and_loads_it_only_then():
-    need("torch", "jax", "matplotlib")
     code = """
 import sys
 import pycudnnrnn
@@ -58,8 +61,7 @@ print(sorted({"torch", "jax", "matplotlib", "hypothesis"} & sys.modules.keys()),
 print(callable(pycudnnrnn.plot.draw_layout), callable(interop.jax.rnn), "torch" in sys.modules)
 print(callable(testing.strategies.specs), callable(testing.ConverterTests))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("[] ['jax', 'torch']\nTrue True False\nTrue True\n", "")
+    assert printed(code) == "[] ['jax', 'torch']\nTrue True False\nTrue True\n"
     with pytest.raises(AttributeError, match=r"module 'pycudnnrnn\.testing' has no attribute 'strategy'"):
         pycudnnrnn.testing.strategy  # noqa: B018
     with pytest.raises(AttributeError, match=r"module 'pycudnnrnn\.interop' has no attribute 'keras'"):

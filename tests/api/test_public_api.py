@@ -9,9 +9,6 @@ import pytest
 import pycudnnrnn
 from tests.api.public_api import SNAPSHOT, lines, modules, public_names
 from tests.docs.blocks import PAGES, ROOT
-from tests.helpers.oracles import need
-
-need("torch", "jax", "matplotlib")  # some public modules are for them
 
 EXAMPLES = sorted(path for path in ROOT.glob("examples/*") if path.suffix in {".py", ".ipynb"})
 

@@ -31,9 +31,5 @@ def test_the_first_pages_picture_is_what_its_script_draws():
 
 
 def test_the_page_of_the_tour_is_its_notebook():
-    for path, data in tour.page(stored()).items():
+    for path, data in tour.page(nbformat.read(tour.NOTEBOOK, as_version=4)).items():
         assert path.read_bytes() == data, f"python -m docs.tour writes {path.name}"
-
-
-def stored():
-    return nbformat.read(tour.NOTEBOOK, as_version=4)

@@ -11,8 +11,6 @@ from pycudnnrnn import libcudnn
 from tests.api.public_api import modules, public_names
 from tests.helpers.oracles import need
 
-need("torch", "jax", "matplotlib")  # some public modules are for them
-
 LEAST = 3
 """Words that explain a parameter."""
 

@@ -1,5 +1,6 @@
 """Every example runs, and does what it says. The torch, JAX and GPU ones are where their oracles are."""
 
+import json
 import os
 import re
 import subprocess
@@ -81,6 +82,27 @@ def test_torchs_module_and_ours_train_alike(tmp_path):
 def test_a_stream_gives_what_the_whole_sequence_gives(tmp_path):
     out = example("streaming_inference.py", cwd=tmp_path)
     assert float(re.search(r"worst difference (\S+)", out)[1]) < 1e-6
+
+
+def test_the_demo_learns_saves_restores_and_ends_with_one_line_of_json(tmp_path):
+    """`make demo`."""
+    words = ["--units", "64", "--json", "--updates", "200", "--out", tmp_path]
+    done = run("char_lm.py", *words, cwd=tmp_path, COLUMNS="160")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["restored_equal"], result["updates"]) == (True, 200)
+    names = ["unigram", "bigram", "trigram", "LSTM, 64 units"]
+    ngrams = [result[name] for name in names[:3]]
+    assert ngrams == pytest.approx([3.24, 2.32, 1.72], abs=0.05)
+    assert result["held_out"] < result["unigram"], "200 updates beat the unigrams"
+    for name in ("loss.png", "layout.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    table = [line.split("│")[1:-1] for line in done.stderr.splitlines() if line.startswith("│")]
+    rows = [[cell.strip() for cell in row] for row in table]
+    losses = [f"{loss:.3f}" for loss in (*ngrams, result["held_out"])]
+    assert [row[:2] for row in rows] == list(map(list, zip(names, losses, strict=True)))
+    assert [row[1] for row in rows if row[2] == "best"] == [min(losses)]
+    assert f"{result['seconds']:.1f} s in all" in done.stderr
 
 
 def test_the_tour_runs_and_prints_what_is_stored(tmp_path):

@@ -59,6 +59,9 @@ def test_states_give_the_masks_and_gradients_of_an_ops_forwards_one_after_the_ot
         states = dropout_states(problem.op, seed, platform=platform)
         jax.tree.map(np.testing.assert_array_equal, step(states), step(states))
         last, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(states)
+        several = jnp.stack([states, dropout_states(problem.op, 5, platform=platform)])
+        each = jax.tree.map(lambda *elements: jnp.stack(elements), *map(step, several))
+        jax.tree.map(np.testing.assert_array_equal, jax.vmap(step)(several), each)
         for _ in range(3):
             states, _ = step(states)
     assert np.array_equal(last, states)
@@ -67,22 +70,6 @@ def test_states_give_the_masks_and_gradients_of_an_ops_forwards_one_after_the_ot
         results, gradients = expected_of(problem)
         assert np.array_equal(output, results[0])
         assert np.array_equal(gradient, gradients[0])
-
-
-def test_each_element_of_a_vmap_moves_its_own_states_on():
-    problem = problem_of(dropout=0.5, lengths=None)
-    arguments = arguments_of(problem)
-
-    def call(states, x=arguments[1]):
-        return rnn(arguments[0], x, *arguments[2:], spec=problem.spec, dropout_states=states)
-
-    seeds = [dropout_states(problem.spec, seed) for seed in (1, 2)]
-    data = jnp.stack([arguments[1], 2 * arguments[1]])
-    for mapped, *each in (
-        (jax.vmap(call)(jnp.stack(seeds)), *map(call, seeds)),
-        (jax.vmap(call, (None, 0))(seeds[0], data), *(call(seeds[0], x) for x in data)),
-    ):
-        jax.tree.map(lambda found, *one: np.testing.assert_array_equal(found, jnp.stack(one)), mapped, *each)
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,15 @@ differences of the loss.
 import copy
 
 import pytest
+import torch
 from hypothesis import given, target
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.checkpoint import checkpoint
 
+from pycudnnrnn.errors import EngineError
 from tests.helpers.examples import examples
-from tests.helpers.oracles import need
-
-need("torch")
-import torch  # noqa: E402
-from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from pycudnnrnn.errors import EngineError  # noqa: E402
-from tests.interop.pairs import TORCHS_WARNINGS, Model, calls, gradients, make_pair, one_graph, worst  # noqa: E402
+from tests.interop.pairs import TORCHS_WARNINGS, Model, calls, gradients, make_pair, one_graph, worst
 
 TOLERANCE = 1e-10
 

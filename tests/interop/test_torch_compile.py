@@ -1,18 +1,14 @@
 """One graph for a compiler, the operators' contracts, and exports, which run torch's own forward."""
 
 import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
-from tests.helpers.oracles import need
-
-need("torch")
-import torch  # noqa: E402
-from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
-
-from pycudnnrnn.errors import EngineError  # noqa: E402
-from pycudnnrnn.interop import torch as ours  # noqa: E402
-from pycudnnrnn.interop._torch_ops import rnn, rnn_backward  # noqa: E402
-from tests.helpers.pairwise import pairwise  # noqa: E402
-from tests.interop.pairs import KINDS, TORCHS_WARNINGS, Model, make_call, make_pair, worst  # noqa: E402
+from pycudnnrnn.errors import EngineError
+from pycudnnrnn.interop import torch as ours
+from pycudnnrnn.interop._torch_ops import rnn, rnn_backward
+from tests.helpers.pairwise import pairwise
+from tests.interop.pairs import KINDS, TORCHS_WARNINGS, Model, make_call, make_pair, worst
 
 pytestmark = TORCHS_WARNINGS
 

@@ -10,17 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 
-from tests.helpers.oracles import need
-
-need("torch")
-import torch  # noqa: E402
-import torch.distributed  # noqa: E402
-from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-
-from pycudnnrnn.interop import torch as ours  # noqa: E402
-from tests.interop.pairs import Model  # noqa: E402
+from pycudnnrnn.interop import torch as ours
+from tests.interop.pairs import Model
 
 ROOT = Path(__file__).parents[2]
 STEPS, WORLD = 4, 2

@@ -3,18 +3,14 @@
 import pickle
 
 import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence
 
-from tests.helpers.oracles import need
-
-need("torch")
-import torch  # noqa: E402
-from torch.nn.utils.rnn import pack_padded_sequence  # noqa: E402
-
-from pycudnnrnn.interop import torch as ours  # noqa: E402
-from pycudnnrnn.testing import use_engine  # noqa: E402
-from tests.helpers.layouts import ShuffledEngine  # noqa: E402
-from tests.helpers.pairwise import pairwise  # noqa: E402
-from tests.interop.pairs import (  # noqa: E402
+from pycudnnrnn.interop import torch as ours
+from pycudnnrnn.testing import use_engine
+from tests.helpers.layouts import ShuffledEngine
+from tests.helpers.pairwise import pairwise
+from tests.interop.pairs import (
     KINDS,
     TORCHS_WARNINGS,
     build,

@@ -1,16 +1,12 @@
 """What torch refuses is refused: where torch's tests name a type, with an error of that type too."""
 
 import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
-from tests.helpers.oracles import need
-
-need("torch")
-import torch  # noqa: E402
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence  # noqa: E402
-
-from pycudnnrnn.errors import ArgumentTypeError  # noqa: E402
-from pycudnnrnn.interop._torch_rules import TorchArgumentError  # noqa: E402
-from tests.interop.pairs import TORCHS_WARNINGS, make_call, make_pair  # noqa: E402
+from pycudnnrnn.errors import ArgumentTypeError
+from pycudnnrnn.interop._torch_rules import TorchArgumentError
+from tests.interop.pairs import TORCHS_WARNINGS, make_call, make_pair
 
 pytestmark = TORCHS_WARNINGS
 
