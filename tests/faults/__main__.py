@@ -95,7 +95,7 @@ def judged(tests, kernels):
     said = (copy / "out").read_text()
     if code not in {0, 1, 2} and code >= 0:
         return False, f"pytest ended with {code}: {said[-300:]}"
-    named = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    named = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
     return code != 0, named[1] if named else f"status {code}: {said[-200:]}" if code else ""
 
 

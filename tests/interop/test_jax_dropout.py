@@ -47,9 +47,12 @@ def test_states_give_the_masks_and_gradients_of_an_ops_forwards_one_after_the_ot
     with jax.enable_x64(x64):
         params, *others = arguments_of(problem)
 
-        def loss(params, states):
+        def call(states, params=params):
             options = {"spec": problem.op, "sequence_lengths": problem.lengths, "platform": platform}
-            *results, advanced = rnn(params, *others, dropout_states=states, **options)
+            return rnn(params, *others, dropout_states=states, **options)
+
+        def loss(params, states):
+            *results, advanced = call(states, params)
             return sum((d * a).sum() for d, a in zip(problem.upstream(), results, strict=True)), (advanced, results[0])
 
         def step(states, _=None):
@@ -60,8 +63,8 @@ def test_states_give_the_masks_and_gradients_of_an_ops_forwards_one_after_the_ot
         jax.tree.map(np.testing.assert_array_equal, step(states), step(states))
         last, looped = jax.jit(lambda states: jax.lax.scan(step, states, length=3))(states)
         several = jnp.stack([states, dropout_states(problem.op, 5, platform=platform)])
-        each = jax.tree.map(lambda *elements: jnp.stack(elements), *map(step, several))
-        jax.tree.map(np.testing.assert_array_equal, jax.vmap(step)(several), each)
+        each = jax.tree.map(lambda *elements: jnp.stack(elements), *map(call, several))
+        jax.tree.map(np.testing.assert_array_equal, jax.vmap(call)(several), each)
         for _ in range(3):
             states, _ = step(states)
     assert np.array_equal(last, states)
