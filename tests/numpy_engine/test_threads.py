@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,6 +82,25 @@ def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypa
     assert threads.number() == count
     monkeypatch.delattr(threads.os, "sched_getaffinity")
     assert threads.number() == (8 if count == 5 else count)
+
+
+def test_after_teams_that_lost_time_one_thread_works_alone_for_a_while(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setenv(threads.VARIABLE, "5")
+
+    def teams(*ran):
+        for seconds in ran:
+            threads.note(1.0, seconds)
+        return threads.in_team()
+
+    assert teams(0.5, *[0.95] * 8, 0.5, 0.5) == 5, "single losses, as on an idle machine"
+    assert teams(0.5) == 1
+    assert threads.number() == 5
+    now[0] += threads.ALONE_S
+    assert teams(0.5, 0.5) == 5
+    threads.note(1e-3, 0)
+    assert threads.in_team() == 5, "less than another program takes"
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])

@@ -109,7 +109,7 @@ def _notice() -> None:
 
 def _number(work: int, steps: int = 0) -> int:
     """Return how many threads some multiplications in so many steps are worth."""
-    return max(1, min(threads.number() // _directions.get(), work // (WORK_MIN + steps * MEETING)))
+    return max(1, min(threads.in_team() // _directions.get(), work // (WORK_MIN + steps * MEETING)))
 
 
 class Phase(NamedTuple):
@@ -171,7 +171,11 @@ def _walk(kernel: Any, w: Any, steps: Steps, states: Sequence[Array], gates: Arr
     if not len(gates):
         gates = aligned((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
     phases = [*w.phases, Phase(kernel, (*states, gates, w.R, *arguments, places))]
-    _together(_number(int(sizes.sum()) * w.R.size, len(steps)), gates.dtype, phases)
+    number = _number(int(sizes.sum()) * w.R.size, len(steps))
+    start, ran = time.monotonic(), time.thread_time()
+    _together(number, gates.dtype, phases)
+    if number > 1:
+        threads.note(time.monotonic() - start, time.thread_time() - ran)
     w.phases.clear()
 
 
@@ -229,7 +233,7 @@ class CompiledCell(Cell):
     """A compiled cell. Its matrices are packed in panels."""
 
     def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:
-        if len(functions) == 1 or _number(rows * self.width * self.spec.state_size) == 1:
+        if min(len(functions), threads.number(), rows * self.width * self.spec.state_size // WORK_MIN) <= 1:
             super().at_once(functions, rows)
             return
         token = _directions.set(len(functions))

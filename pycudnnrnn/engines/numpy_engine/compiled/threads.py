@@ -1,8 +1,15 @@
-"""How many threads compiled code uses. BLAS has its own number."""
+"""How many threads compiled code uses. BLAS has its own number.
+
+Threads that meet at each step wait for one that has lost its processor to another program: on two cores, beside two
+busy processes, two threads took up to 2.5 times as long as one. So after some teams that lost time, one works alone for
+a while.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+import types
 from typing import Final
 
 from pycudnnrnn._checks import shorten
@@ -10,6 +17,30 @@ from pycudnnrnn.errors import ArgumentError
 
 VARIABLE: Final = "PYCUDNNRNN_CPU_THREADS"
 """The environment variable with the number of threads. It is read at each call."""
+
+LOST_S: Final = 1e-3
+LOST_SHARE: Final = 0.1
+LOSSES_MAX: Final = 3.0
+REGAINED: Final = 0.25
+ALONE_S: Final = 1.0
+"""A team has lost time if its first thread had no processor for LOST_S and for LOST_SHARE of the time. Each other team
+takes REGAINED from the number of these losses. After LOSSES_MAX of them, one thread works alone for ALONE_S. On an idle
+machine one team in 200 loses time."""
+
+_past = types.SimpleNamespace(losses=0.0, alone_until=0.0)
+
+
+def note(took: float, ran: float) -> None:
+    """Note how long a team took, and how long its first thread had a processor; in seconds."""
+    lost = took - ran > max(LOST_S, LOST_SHARE * took)
+    _past.losses = _past.losses + 1 if lost else max(0, _past.losses - REGAINED)
+    if _past.losses >= LOSSES_MAX:
+        _past.losses, _past.alone_until = 0, time.monotonic() + ALONE_S
+
+
+def in_team() -> int:
+    """Return how many threads may work in a team now."""
+    return 1 if time.monotonic() < _past.alone_until else number()
 
 
 def number() -> int:
