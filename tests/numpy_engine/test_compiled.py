@@ -167,7 +167,7 @@ def eager(running, monkeypatch):
     running("numba")
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
     monkeypatch.setattr(compiled, "MEETING", 0)
-    monkeypatch.setattr(threads, "LOSSES_MAX", float("inf"))
+    monkeypatch.setattr(threads, "LOST_S", float("inf"))
     return lambda number: monkeypatch.setenv(threads.VARIABLE, str(number))
 
 

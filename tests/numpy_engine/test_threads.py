@@ -89,18 +89,19 @@ def test_after_teams_that_lost_time_one_thread_works_alone_for_a_while(monkeypat
     monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setenv(threads.VARIABLE, "5")
 
-    def teams(*ran):
-        for seconds in ran:
-            threads.note(1.0, seconds)
+    def teams(count, ran):
+        for _ in range(count):
+            threads.note(0.004, ran)
         return threads.in_team()
 
-    assert teams(0.5, *[0.95] * 8, 0.5, 0.5) == 5, "single losses, as on an idle machine"
-    assert teams(0.5) == 1
+    assert teams(1000, 0.0037) == 5, "little"
+    assert teams(10, 0.0) == 5, "short"
+    assert teams(200, 0.004) == 5
+    assert teams(30, 0.002) == 5
+    assert teams(2, 0.002) == 1
     assert threads.number() == 5
     now[0] += threads.ALONE_S
-    assert teams(0.5, 0.5) == 5
-    threads.note(1e-3, 0)
-    assert threads.in_team() == 5, "less than another program takes"
+    assert teams(30, 0.002) == 5
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])

@@ -18,24 +18,20 @@ from pycudnnrnn.errors import ArgumentError
 VARIABLE: Final = "PYCUDNNRNN_CPU_THREADS"
 """The environment variable with the number of threads. It is read at each call."""
 
-LOST_S: Final = 1e-3
 LOST_SHARE: Final = 0.1
-LOSSES_MAX: Final = 3.0
-REGAINED: Final = 0.25
-ALONE_S: Final = 1.0
-"""A team has lost time if its first thread had no processor for LOST_S and for LOST_SHARE of the time. Each other team
-takes REGAINED from the number of these losses. After LOSSES_MAX of them, one thread works alone for ALONE_S. On an idle
-machine one team in 200 loses time."""
+LOST_S: Final = 0.05
+ALONE_S: Final = 2.0
+"""Once the first threads of teams have had no processor for LOST_S, not counting this share of their time, one thread
+works alone for ALONE_S. What another program's threads take before they sleep is less."""
 
-_past = types.SimpleNamespace(losses=0.0, alone_until=0.0)
+_past = types.SimpleNamespace(lost=0.0, alone_until=0.0)
 
 
 def note(took: float, ran: float) -> None:
     """Note how long a team took, and how long its first thread had a processor; in seconds."""
-    lost = took - ran > max(LOST_S, LOST_SHARE * took)
-    _past.losses = _past.losses + 1 if lost else max(0, _past.losses - REGAINED)
-    if _past.losses >= LOSSES_MAX:
-        _past.losses, _past.alone_until = 0, time.monotonic() + ALONE_S
+    _past.lost = max(0, _past.lost + took - ran - LOST_SHARE * took)
+    if _past.lost > LOST_S:
+        _past.lost, _past.alone_until = 0, time.monotonic() + ALONE_S
 
 
 def in_team() -> int:
