@@ -173,11 +173,8 @@ class Plan:
         last = self._last.get(which)
         if last and all(map(operator.is_, arrays, last[0])):
             _, library, libraries, run = last
-            if engine.device == "cpu":
+            with on_callers_stream(engine, library, libraries):
                 run(**keywords)
-            else:
-                with on_callers_stream(engine, library, libraries):
-                    run(**keywords)
             return
         if which is not passes.FORWARD and not self._training:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)

@@ -59,7 +59,7 @@ class NumpyCalls:
         calls, self._held = self._calls, None
         if params is not None:
             weights, cell = calls.read(params), calls.cell
-            self._held_weights = {passes.FORWARD: list(map(cell.held_weights, weights))}
+            self._held_weights = {passes.FORWARD: [cell.ready(cell.held_weights(w)) for w in weights]}
             if calls.keeps:
                 self._held_weights[passes.BACKWARD_DATA] = [cell.ready(cell.backward_weights(w)) for w in weights]
         self._held = params  # at the end: if memory runs out before, params are read in each call

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
@@ -128,25 +128,26 @@ class Packed(Weights):
     phases: list[Phase] = dataclasses.field(default_factory=list)
 
 
-def _panels(matrices: Sequence[Array]) -> tuple[list[Array], list[Phase]]:
-    """Return room for matrices packed in panels (`products`), and what packs them.
+def _panels(matrices: Mapping[Any, Array]) -> tuple[dict[Any, Array], list[Phase]]:
+    """Return room for matrices packed in panels (`products`), by their names, and what packs them.
 
     They share one memory, which begins at a cache line: vectors that cross lines take twice as long to load. The system
     keeps one large memory that is freed for the next call, where it would take back several.
     """
-    shapes = [products.packed_shape(matrix) for matrix in matrices]
-    ends = [0, *itertools.accumulate(map(math.prod, shapes))]
-    memory = aligned((ends[-1],), matrices[0].dtype)
-    rooms = [
-        memory[start:stop].reshape(shape) for (start, stop), shape in zip(itertools.pairwise(ends), shapes, strict=True)
-    ]
-    return rooms, [Phase(kernels.packed, pair, PIECES) for pair in zip(rooms, matrices, strict=True)]
+    dtype = next(iter(matrices.values())).dtype
+    width = products.PANEL_NBYTES // dtype.itemsize
+    shapes = [(-(-matrix.shape[1] // width), matrix.shape[0], width) for matrix in matrices.values()]
+    ends = [*itertools.accumulate(map(math.prod, shapes))]
+    memory = aligned((ends[-1],), dtype)
+    rooms = [memory[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
+    phases = [Phase(kernels.packed, pair, PIECES) for pair in zip(rooms, matrices.values(), strict=True)]
+    return dict(zip(matrices, rooms, strict=True)), phases
 
 
-def _packed(w: Weights, matrices: dict[str, Array]) -> Packed:
+def _packed(w: Weights, matrices: Mapping[str, Array]) -> Packed:
     """Return weights with some matrices packed, by name."""
-    rooms, phases = _panels([*matrices.values()])
-    return Packed(**vars(w) | dict(zip(matrices, rooms, strict=True)), phases=phases)
+    rooms, phases = _panels(matrices)
+    return Packed(**vars(w) | rooms, phases=phases)
 
 
 def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> None:
@@ -217,15 +218,13 @@ def _started(function: Callable[[], None]) -> Callable[[], None]:
 
 def _multiply(terms: Sequence[tuple[Array, Array, Array]], *, transposed: bool, adds: bool) -> None:
     """Write rows @ others to out, or add it, for each (rows, others, out). `transposed`: rows.T @ others."""
-    distinct = {id(others): others for _, others, _ in terms}
-    rooms, phases = _panels([*distinct.values()])
-    room_of = dict(zip(distinct, rooms, strict=True))
+    rooms, phases = _panels({id(others): others for _, others, _ in terms})
     number = _number(sum(rows.size * others.shape[1] for rows, others, _ in terms))
     count = max(-(-len(out) // (number * products.TALL)) for *_, out in terms) if transposed else 0
-    room = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
-    tiles = np.empty(room, rooms[0].dtype)
+    shape = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
+    tiles = np.empty(shape, terms[0][2].dtype)
     for rows, others, out in terms:
-        phases.append(Phase(kernels.multiplied, (out, rows, room_of[id(others)], tiles, adds), PIECES))
+        phases.append(Phase(kernels.multiplied, (out, rows, rooms[id(others)], tiles, adds), PIECES))
     _together(number, tiles.dtype, phases)
 
 
@@ -246,8 +245,7 @@ class CompiledCell(Cell):
         matrices = {name: getattr(w, name) for name in ("W", "R", "proj")}
         return _packed(w, {name: matrix.T for name, matrix in matrices.items() if matrix is not None})
 
-    def held_weights(self, w: Weights) -> Any:
-        return self.ready(self.forward_weights(w))
+    held_weights = forward_weights
 
     def ready(self, w: Any) -> Any:
         _together(1, self.dtype, w.phases)

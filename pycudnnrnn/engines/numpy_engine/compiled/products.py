@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
@@ -38,12 +37,6 @@ _NUMBERS: Final = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()
 def inner(function: Any) -> Any:
     """Make a function a part of kernels, which is compiled with them."""
     return register_jitable(**OPTIONS)(function)
-
-
-def packed_shape(matrix: np.ndarray[Any, Any]) -> tuple[int, int, int]:
-    """Return the shape of a matrix in panels: [panels, rows, width]."""
-    (rows, columns), width = matrix.shape, PANEL_NBYTES // matrix.dtype.itemsize
-    return -(-columns // width), rows, width
 
 
 def _panels_of(rows: int) -> int:
