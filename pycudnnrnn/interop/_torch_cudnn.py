@@ -169,7 +169,7 @@ def chain_on(device: Any) -> int | None:
     different ones, and the same in each run. Later forwards do not touch the generator, since torch's own RNNs seed
     their dropout again whenever its offset was set.
     """
-    generator = _generator(device)
+    generator = torch.cuda.default_generators[device.index]
     with _lock:
         seed: int = generator.initial_seed()
         offset: int = generator.get_offset()
@@ -182,7 +182,3 @@ def chain_on(device: Any) -> int | None:
             chain += 1
         _chains[device.index] = seed, chain
         return chain
-
-
-def _generator(device: Any) -> Any:
-    return torch.cuda.default_generators[device.index]
