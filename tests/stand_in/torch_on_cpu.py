@@ -85,10 +85,12 @@ class Generator:
 @contextlib.contextmanager
 def as_cuda(played):
     """Let CPU tensors be CUDA tensors to our modules, on the `stream`, `gpu` and `generator` that `played` has."""
-    with mock.patch.multiple(
-        _torch_cudnn, _stream=lambda _: played.stream, _gpu=lambda _: played.gpu,
-        _generator=lambda _: played.generator, _chains={},
-    ):  # fmt: skip
+    replaced = {"_stream": lambda _: played.stream, "_gpu": lambda _: played.gpu, "_chains": {}}
+    generators = {None: played.generator}  # a CPU tensor's device has no index
+    with (
+        mock.patch.multiple(_torch_cudnn, **replaced),
+        mock.patch.object(torch.cuda, "default_generators", generators),
+    ):
         yield
 
 
