@@ -48,14 +48,12 @@ class Taker:
         self._checks = [(name, *self._check_of(name)) for name in words]
 
     def _check_of(self, name: Name) -> tuple[Any, ...]:
-        """Return the shape and dtype of an array, its strides and alignment if these matter, and its bytes."""
+        """Return what an array is compared with, its alignment (0: its address is not looked at), and its bytes."""
         slot, alignment = self.slots[name], self._engine.alignment
-        exact = self._in_place or name in _FLAT
-        # 0: the address is not looked at, which on the CPU takes a microsecond.
-        step = alignment if alignment > 1 else 1 if self._in_place else 0
+        step = alignment if alignment > 1 else 1 if self._in_place else 0  # on the CPU, an address takes a microsecond
         if self._in_place and name in _PRODUCTS:
             step = max(step, (self._spec.compute_dtype if name == "reserve" else self._spec.dtype).itemsize)
-        return slot.shape, slot.dtype, slot.strides if exact or alignment > 1 else None, step, slot.nbytes
+        return None if slot.shape is None else (slot.dtype, slot.shape, slot.strides), step, slot.nbytes
 
     def __call__(self, *arrays: Any) -> tuple[Arrays, list[int | None]]:
         """Return the engine's arrays over these, by name, and the addresses that were checked.
@@ -69,27 +67,23 @@ class Taker:
         natives: Arrays = {}
         at: list[int | None] = []
         spans = []
-        for array, (name, shape, dtype, strides, step, nbytes) in zip(arrays, self._checks, strict=True):
-            if array is None or shape is None:
+        for array, (name, expected, step, nbytes) in zip(arrays, self._checks, strict=True):
+            if array is None or expected is None:
                 self._check_absence(name, array)
                 natives[name] = None
                 at.append(None)
                 continue
             native, place = array if holds(array) else self._brought(name, array), None
-            if native.dtype != dtype or native.shape != shape:
-                self._refuse(name, native)
-            if strides is not None:
-                if native.strides != strides and not native.flags.c_contiguous:
-                    raise ArgumentError(self._words[name], "a contiguous array", f"strides {native.strides}")
-                if step:
+            if (native.dtype, native.shape, native.strides) != expected:
+                self._look_closer(name, native)
+            if step:
+                place = address(native)
+                if place % step:
+                    native = self._aligned(name, native, place, step)
                     place = address(native)
-                    if place % step:
-                        native = self._aligned(name, native, place, step)
-                        place = address(native)
+                spans.append((place, place + nbytes))
             natives[name] = native
             at.append(place)
-            if place is not None:
-                spans.append((place, place + nbytes))
         if self._in_place:
             self._check_apart(spans, at)
         return natives, at
@@ -102,15 +96,19 @@ class Taker:
         if slot.shape is not None and not slot.optional:
             raise ArgumentTypeError(word, f"an array, {slot.shape}, which is {slot.axes}", None)
 
-    def _refuse(self, name: Name, native: Any) -> None:
-        """Raise the error for an array of another dtype or shape."""
+    def _look_closer(self, name: Name, native: Any) -> None:
+        """Raise the error for an array of another dtype or shape, or with strides that the call cannot take."""
         word, slot = self._words[name], self.slots[name]
         if native.dtype != slot.dtype:
             whose = "" if name == "reserve" else ", the model's"
             raise ArgumentError(word, f"{slot.dtype}{whose}", native.dtype, aspect="dtype")
-        if name in _FLAT:
-            check_size(word, native, self._spec, self._engine)
-        _arrays.check_shape(word, native, slot.shape or (), slot.axes)
+        if native.shape != slot.shape:
+            if name in _FLAT:
+                check_size(word, native, self._spec, self._engine)
+            _arrays.check_shape(word, native, slot.shape or (), slot.axes)
+        exact = self._in_place or name in _FLAT or self._engine.alignment > 1
+        if exact and not native.flags.c_contiguous:
+            raise ArgumentError(word, "a contiguous array", f"strides {native.strides}")
 
     def _aligned(self, name: Name, native: Any, place: int, step: int) -> Any:
         """Return an aligned copy of an array, or raise an error where the call needs this memory."""
