@@ -69,6 +69,7 @@ def running(monkeypatch):
     def chosen(name):
         monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: CHOICES[name])
         monkeypatch.setattr(kernels_in_use, "ROWS_MIN", 0)
+        monkeypatch.setattr(threads, "in_team", threads.number)  # also beside busy processes
         forget()
 
     def forget():
@@ -167,7 +168,6 @@ def eager(running, monkeypatch):
     running("numba")
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
     monkeypatch.setattr(compiled, "MEETING", 0)
-    monkeypatch.setattr(threads, "LOST_S", float("inf"))
     return lambda number: monkeypatch.setenv(threads.VARIABLE, str(number))
 
 

@@ -17,7 +17,7 @@ def test_a_product_by_tiles_is_the_matrix_product(monkeypatch, n, dtype, transpo
     """Each height of a tile, a last panel that is full and one that is not, sums that are split and not, and shares."""
     width = products.PANEL_NBYTES // np.dtype(dtype).itemsize
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    monkeypatch.setenv(threads.VARIABLE, "3")
+    monkeypatch.setattr(threads, "in_team", lambda: 3)
     rng = np.random.default_rng(n)
     for depth in (1, 7, 33):
         for columns in (1, width - 1, width, 9 * width + 3):

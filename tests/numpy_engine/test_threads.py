@@ -86,6 +86,7 @@ def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypa
 
 def test_after_teams_that_lost_time_one_thread_works_alone_for_a_while(monkeypatch):
     now = [0.0]
+    monkeypatch.setattr(threads, "_past", SimpleNamespace(lost=0.0, alone_until=0.0))
     monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setenv(threads.VARIABLE, "5")
 
