@@ -73,12 +73,16 @@ def test_the_prediction_is_near_the_measured_peak(problem, is_training):
     check_told(ops.from_spec(spec), T, B, is_training, every if is_training else None, lengths)
 
 
+BOTH = {"direction": "bidirectional"}
+
 FEW = {
     "three layers": (("lstm", 3, 320, 80), {}, 37, 5, None),
     "skip input, many rows": (("lstm", 1, 256, 256), {"input_mode": "skip_input"}, 400, 8, None),
     "a GRU": (("gru", 1, 200, 200), {"dtype": "float64"}, 1, 4, None),
     "skip input": (("lstm", 1, 400, 400), {"input_mode": "skip_input"}, 1, 1, None),
-    "both directions": (("rnn_relu", 1, 320, 40), {"direction": "bidirectional", "dtype": "float64"}, 20, 5, None),
+    "both directions": (("rnn_relu", 1, 320, 40), BOTH | {"dtype": "float64"}, 20, 5, None),
+    "skip input, both directions": (("gru", 1, 400, 400), BOTH | {"input_mode": "skip_input"}, 100, 20, None),
+    "both directions, wide input": (("gru", 1, 300, 3000), BOTH, 2, 16, None),
     "half precision": (("lstm", 1, 320, 200), {"dtype": "float16"}, 1, 16, None),
     "no sequences": (("gru", 1, 512, 512), {}, 4, 0, None),
     "no steps": (("lstm", 1, 256, 256), {"dtype": "float64"}, 0, 500, None),

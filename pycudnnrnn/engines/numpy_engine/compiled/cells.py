@@ -257,12 +257,12 @@ class CompiledCell(Cell):
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:  # noqa: ARG002
         spec, skips = self.spec, self.spec.input_mode is InputMode.SKIP_INPUT
         inputs = max(map(spec.layer_input_size, range(int(skips), spec.num_layers)), default=0)  # of layers with a W
-        at_once = 1 if threads.number() == 1 else spec.num_dirs
+        at_once = max(1, min(spec.num_dirs, threads.number(), rows * self.width * spec.state_size // WORK_MIN))
         copies = at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
         strided = rows * spec.state_size if spec.num_dirs == 2 else 0  # a direction's rows lie between the other's
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
         others = columns + spec.state_size + (spec.num_units if spec.num_proj else 0)
-        return Scratch(copies, strided + (rows * self.width if skips else 0), strided, rows * (others + tiles))
+        return Scratch(copies, at_once * (strided + skips * rows * self.width), strided, rows * (others + tiles))
 
     def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
         """Return gates, x and W as kernels take them. Under skip input, the gates already contain x.
