@@ -17,8 +17,11 @@ from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import threads
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
+from tests.gpu.prepared import ON_HOST, Prepared
 from tests.helpers.pairwise import pairwise
+from tests.helpers.results import assert_same
 from tests.numpy_engine.test_forks import forked
+from tests.numpy_engine.test_memory import check_told
 
 pytestmark = pytest.mark.compiled
 
@@ -192,6 +195,38 @@ def test_results_have_the_same_bits_whatever_the_number_of_threads(eager, name, 
         found = bits(problem_of(spec, *BATCHES[batch]), **keywords)
         expected = expected or found
         assert {key for key in expected if found[key] != expected[key]} == set()
+
+
+@pytest.mark.parametrize("name", ["lstm projected, clipped", "gru bidirectional"])
+def test_a_plan_computes_with_params_that_it_holds_what_it_computes_without(eager, name):
+    eager(3)
+    problem = problem_of(SPECS[name])
+    buffers = Prepared(ON_HOST, problem=problem, device=None)
+    buffers.plan.hold(buffers.params)
+    for _ in range(2):
+        buffers.step()
+        assert_same(buffers.results(ON_HOST), problem.results())
+
+
+def test_teams_note_the_time_that_they_took_and_none_begins_while_one_thread_works_alone(eager, monkeypatch):
+    eager(3)
+    noted = []
+    monkeypatch.setattr(threads, "note", lambda *times: noted.append(times))
+    problem_of(SPECS["gru bidirectional"]).forward()
+    assert not noted, "each direction has a thread"
+    problem_of(SPECS["gru"]).forward()
+    assert len(noted) == 2, "each layer has a team"
+    monkeypatch.setattr(threads, "in_team", lambda: 1)
+    problem_of(SPECS["gru"]).forward()
+    assert len(noted) == 2
+
+
+def test_the_prediction_of_memory_counts_what_both_directions_take_at_once(running, monkeypatch):
+    running("numba")
+    monkeypatch.setenv(threads.VARIABLE, "2")
+    meet, walk = threading.Barrier(2, timeout=60).wait, compiled._walk
+    monkeypatch.setattr(compiled, "_walk", lambda *arguments: meet() < 2 and walk(*arguments))
+    check_told(ops.CudnnGRU(1, 400, 400, input_mode="skip_input", direction="bidirectional"), 100, 20, False)
 
 
 class NeverBegun(Future):

@@ -81,7 +81,6 @@ FEW = {
     "a GRU": (("gru", 1, 200, 200), {"dtype": "float64"}, 1, 4, None),
     "skip input": (("lstm", 1, 400, 400), {"input_mode": "skip_input"}, 1, 1, None),
     "both directions": (("rnn_relu", 1, 320, 40), BOTH | {"dtype": "float64"}, 20, 5, None),
-    "skip input, both directions": (("gru", 1, 400, 400), BOTH | {"input_mode": "skip_input"}, 100, 20, None),
     "both directions, wide input": (("gru", 1, 300, 3000), BOTH, 2, 16, None),
     "half precision": (("lstm", 1, 320, 200), {"dtype": "float16"}, 1, 16, None),
     "no sequences": (("gru", 1, 512, 512), {}, 4, 0, None),
