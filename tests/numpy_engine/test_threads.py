@@ -96,13 +96,13 @@ def test_after_teams_that_lost_time_one_thread_works_alone_for_a_while(monkeypat
         return threads.in_team()
 
     assert teams(1000, 0.0037) == 5, "little"
-    assert teams(10, 0.0) == 5, "short"
-    assert teams(200, 0.004) == 5
-    assert teams(30, 0.002) == 5
-    assert teams(2, 0.002) == 1
+    assert teams(50, 0.0) == 5, "short"
+    assert teams(500, 0.004) == 5
+    assert teams(120, 0.002) == 5
+    assert teams(10, 0.002) == 1
     assert threads.number() == 5
     now[0] += threads.ALONE_S
-    assert teams(30, 0.002) == 5
+    assert teams(120, 0.002) == 5
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])

@@ -19,7 +19,7 @@ VARIABLE: Final = "PYCUDNNRNN_CPU_THREADS"
 """The environment variable with the number of threads. It is read at each call."""
 
 LOST_SHARE: Final = 0.1
-LOST_S: Final = 0.05
+LOST_S: Final = 0.2
 ALONE_S: Final = 2.0
 """Once the first threads of teams have had no processor for LOST_S, not counting this share of their time, one thread
 works alone for ALONE_S. What another program's threads take before they sleep is less."""
