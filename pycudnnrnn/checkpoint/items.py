@@ -279,6 +279,8 @@ def read_model(path: Path, require_finite: bool) -> tuple[RNNSpec, str, Callable
                 raise Refusal("mismatch", f"of a Saver of {keys}, not of checkpoint.save: restore it there")
             spec, dropout = spec_in(states[MODEL]), dropout_in(states[MODEL])
             name = check_text("name", states[MODEL]["name"])
+            if not name:
+                raise ValueError("the layer's name is empty")
             check_has_room(file.specs, spec)
         expected = {tensor.name: TensorSpec(tensor.shape, spec.dtype.numpy) for tensor in tf_tensors(spec)}
         file.check(expected | dropout_specs("", dropout))

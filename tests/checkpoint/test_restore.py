@@ -126,6 +126,7 @@ CHANGES = {
     "items that are nested deeply": (lambda _, m: m.update(items="[" * 10**5), "format"),
     "items that hold nothing": (lambda _, m: m.update(items="{}"), "mismatch"),
     "a name that is not a string": (changed(name=3), "format"),
+    "an empty name": (changed(name=""), "format"),
     "dropout that is not a list": (changed(dropout=7), "format"),
     "dropout of a position that is true": (changed(dropout=[["e", 1, True, 0]]), "format"),
     "dropout that is not there": (changed(dropout=[["e", 1, 1, 4]]), "mismatch"),
