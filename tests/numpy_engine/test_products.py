@@ -1,4 +1,4 @@
-"""What the compiled kernels are made of: matrix products by tiles, and tanh."""
+"""What the compiled kernels are made of: matrix products by tiles, tanh and sigmoid."""
 
 import numpy as np
 import pytest
@@ -52,3 +52,24 @@ def _tanh_rows(row):
     h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (0, 0, 1), 1))
     run = kernels.ready(kernels.plain, row.dtype)
     run(h, row[:, None], R, empty, R, bias, y, empty, False, steps, teams.team(1), 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_small_sigmoids_are_right_too_and_that_of_minus_infinity_is_zero(dtype):
+    x = np.concatenate([np.linspace(-60, 60, 20001), [-1e-30, 0]]).astype(dtype)
+    expected = 1 / (1 + np.exp(-x.astype(np.longdouble)))
+    assert (np.abs(_sigmoids(x) - expected) / expected).max() <= 20 * np.finfo(dtype).eps
+    edges = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30], dtype)
+    np.testing.assert_array_equal(_sigmoids(edges), [np.nan, 1, 0, 1, 0])
+
+
+def _sigmoids(x):
+    """Run an LSTM cell of one unit, without products: if g is 1 and c was 0, the new c is i."""
+    steps, empty, n = np.array([[0, len(x)]]), np.empty((0, 1), x.dtype), len(x)
+    gates = np.stack([x, x, np.full_like(x, 50), x], axis=1)
+    h, c, spare_t, spare_m, y, R, bias, bounds = (
+        np.zeros(shape, x.dtype) for shape in (*[(n, 1)] * 5, (0, 0, 1), 4, 0)
+    )
+    run = kernels.ready(kernels.lstm, x.dtype)
+    run(h, c, spare_t, spare_m, gates, R, y, R, bias, bounds, R, y, *[empty] * 5, steps, teams.team(1), 0)
+    return c[:, 0]

@@ -17,58 +17,51 @@ from numba.extending import overload
 from pycudnnrnn.engines.numpy_engine.compiled.products import inner
 
 
-def tanh(x: Any) -> Any:
-    """Return the hyperbolic tangent, by instructions that the compiler can vectorise."""
+def _exp(x: Any) -> Any:
+    """Return two numbers whose sum is exp(x): a power of 2, and the rest. The compiler can vectorise it.
+
+    Beyond LIMIT and -LIMIT, exp(x) is that of the limit. NaN stays.
+    """
 
 
-_F: Final = np.float32
-_D: Final = np.float64
-_I: Final = np.int32
-_J: Final = np.int64
-_F_ONE, _F_TWO, _F_LIMIT = _F(1), _F(2), _F(20)
-_F_LOG2E, _F_LN2_HIGH, _F_LN2_LOW = _F(1 / math.log(2)), _F(0.693359375), _F(math.log(2) - 0.693359375)
-_F_ROUND, _F_BITS = _F(1.5 * 2**23), _I(23)
-_F_BIAS = _I(np.array(_F_ROUND).view(_I) - 127)
-_F2, _F3, _F4, _F5, _F6, _F7 = (_F(1 / math.factorial(n)) for n in range(2, 8))
-_D_LIMIT, _D_LOG2E, _D_LN2_HIGH = _D(44), _D(1 / math.log(2)), _D(6.93145751953125e-1)
-_D_LN2_LOW = _D(1.42860682030941723212e-6)
-_D_ROUND, _D_BITS = _D(1.5 * 2**52), _J(52)
-_D_BIAS = _J(np.array(_D_ROUND).view(_J) - 1023)
-_D2, _D3, _D4, _D5, _D6, _D7, _D8, _D9, _D10, _D11, _D12, _D13 = (_D(1 / math.factorial(n)) for n in range(2, 14))
+LIMIT: Final = 64
 
 
-def _tanh32(x: Any) -> Any:
-    e = x + x
-    e = _F_LIMIT if e > _F_LIMIT else e  # NaN stays
-    e = -_F_LIMIT if e < -_F_LIMIT else e
-    shifted = e * _F_LOG2E + _F_ROUND
-    k = shifted - _F_ROUND
-    r = (e - k * _F_LN2_HIGH) - k * _F_LN2_LOW
-    p = r + r * r * (_F2 + r * (_F3 + r * (_F4 + r * (_F5 + r * (_F6 + r * _F7)))))
-    power = np.int32(np.int32(np.float32(shifted).view(np.int32) - _F_BIAS) << _F_BITS).view(np.float32)
-    expm1 = power * p + (power - _F_ONE)
-    return expm1 / (expm1 + _F_TWO)
+def _exp_for(real: Any, integer: Any, mantissa: int, bias: int, degree: int) -> Any:
+    """Return `_exp` for a type: exp(x) = 2**k * exp(r), the second factor by Taylor's series."""
+    limit, log2e, ln2 = real(LIMIT), real(1 / math.log(2)), real(math.log(2))
+    # Numbers of this size have no fraction. A sum with k ends with the bits of k + bias: the exponent of 2**k.
+    whole, bits = real(1.5 * 2**mantissa + bias), integer(mantissa)
+    terms = tuple(real(1 / math.factorial(n)) for n in range(degree, 1, -1))
+
+    def exp(x: Any) -> Any:
+        x = limit if x > limit else x
+        x = -limit if x < -limit else x
+        shifted = x * log2e + whole
+        r = x - (shifted - whole) * ln2
+        p = terms[0]
+        for term in terms[1:]:
+            p = term + r * p
+        power = integer(real(shifted).view(integer) << bits).view(real)
+        return power, power * (r + r * r * p)
+
+    return exp
 
 
-def _tanh64(x: Any) -> Any:
-    e = x + x
-    e = _D_LIMIT if e > _D_LIMIT else e
-    e = -_D_LIMIT if e < -_D_LIMIT else e
-    shifted = e * _D_LOG2E + _D_ROUND
-    k = shifted - _D_ROUND
-    r = (e - k * _D_LN2_HIGH) - k * _D_LN2_LOW
-    p = _D8 + r * (_D9 + r * (_D10 + r * (_D11 + r * (_D12 + r * _D13))))
-    p = _D2 + r * (_D3 + r * (_D4 + r * (_D5 + r * (_D6 + r * (_D7 + r * p)))))
-    p = r + r * r * p
-    power = np.int64((np.float64(shifted).view(np.int64) - _D_BIAS) << _D_BITS).view(np.float64)
-    expm1 = power * p + (power - 1.0)
-    return expm1 / (expm1 + 2.0)
+_exp32, _exp64 = _exp_for(np.float32, np.int32, 23, 127, 7), _exp_for(np.float64, np.int64, 52, 1023, 13)
 
 
-@overload(tanh, inline="never")  # type: ignore[untyped-decorator]
-def _tanh_of(x: Any) -> Any:
-    """tanh(x) = expm1(2 x) / (expm1(2 x) + 2), with expm1 as 2**k * p(r) + (2**k - 1), by Taylor's series."""
-    return _tanh32 if x == types.float32 else _tanh64
+@overload(_exp, inline="never")  # type: ignore[untyped-decorator]
+def _exp_of(x: Any) -> Any:
+    return _exp32 if x == types.float32 else _exp64
+
+
+@inner
+def tanh(x: Any, one: Any) -> Any:
+    """Return the hyperbolic tangent: expm1(2 x) / (expm1(2 x) + 2). `one` has the type of x."""
+    power, rest = _exp(x + x)
+    expm1 = rest + (power - one)
+    return expm1 / (expm1 + (one + one))
 
 
 @inner
@@ -85,15 +78,18 @@ def add(out: Any, row: Any) -> None:
 
 @inner
 def sigmoid_of(row: Any, bias: Any) -> None:
-    half = row.dtype.type(0.5)
+    one, zero, limit = row.dtype.type(1), row.dtype.type(0), row.dtype.type(LIMIT)
     for u in range(row.size):
-        row[u] = half + half * tanh(half * (row[u] + bias[u]))
+        a = -(row[u] + bias[u])
+        power, rest = _exp(a)
+        row[u] = zero if a > limit else one / (rest + (power + one))  # 0 times infinity is NaN
 
 
 @inner
 def tanh_of(row: Any, bias: Any) -> None:
+    one = row.dtype.type(1)
     for u in range(row.size):
-        row[u] = tanh(row[u] + bias[u])
+        row[u] = tanh(row[u] + bias[u], one)
 
 
 @inner
@@ -127,8 +123,9 @@ def within(inside: Any, c: Any, low: Any, high: Any) -> None:
 
 @inner
 def lstm_h(h: Any, t: Any, c: Any, o: Any) -> None:
+    one = h.dtype.type(1)
     for u in range(h.size):
-        t[u] = tanh(c[u])
+        t[u] = tanh(c[u], one)
         h[u] = o[u] * t[u]
 
 
@@ -167,9 +164,10 @@ def keep_open(dc: Any, inside: Any) -> None:
 
 @inner
 def gru_n(n: Any, q: Any, q_bias: Any, r: Any, n_bias: Any) -> None:
+    one = n.dtype.type(1)
     for u in range(n.size):
         q[u] += q_bias[u]
-        n[u] = tanh(n[u] + n_bias[u] + r[u] * q[u])
+        n[u] = tanh(n[u] + n_bias[u] + r[u] * q[u], one)
 
 
 @inner
