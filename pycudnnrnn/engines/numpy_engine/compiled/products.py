@@ -27,6 +27,9 @@ VECTOR_NBYTES: Final = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("
 VECTORS: Final = {64: 2, 32: 3, 16: 2}[VECTOR_NBYTES]
 PANEL_NBYTES: Final = VECTORS * VECTOR_NBYTES
 """Bytes of a row of a panel. With TALL rows of x a tile fills the registers: 32 with AVX-512, 16 without."""
+SOON: Final = 16
+"""How many rows of a panel before it is read, memory is fetched into the first cache. Only of a tile's single panel:
+processors do so themselves, but not fast enough for it."""
 TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
 SUMS: Final = 8
 """Independent sums that keep a core busy. A tile of few rows has several panels, to have as many."""
@@ -83,12 +86,16 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     sums = {cell: cgutils.alloca_once(builder, vector) for cell in cells}
     for total in sums.values():
         builder.store(ir.Constant(vector, None), total)
-    bits = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), bits, bits, bits])
+    byte, bits = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, bits, bits, bits])
     fetch = cgutils.get_or_insert_function(module, kind, "llvm.prefetch.p0")
     with cgutils.for_range(builder, depth) as loop:
-        builder.call(fetch, [at(moved(ahead, loop.index, fetched), ir.IntType(8)), bits(0), bits(2), bits(1)])
         lines = [moved(panel, loop.index, integer(PANEL_NBYTES)) for panel in panels]
+        fetches = [(moved(ahead, loop.index, fetched), 2)]
+        if len(panels) == 1:
+            fetches.append((builder.add(lines[0], integer(SOON * PANEL_NBYTES)), 3))
+        for address, cache in fetches:
+            builder.call(fetch, [builder.inttoptr(address, byte), bits(0), bits(cache), bits(1)])
         others = [
             builder.load(
                 at(builder.add(lines[n // VECTORS], integer(n % VECTORS * VECTOR_NBYTES)), vector), align=itemsize
