@@ -20,7 +20,7 @@ from numba import types
 
 from pycudnnrnn.engines.numpy_engine.compiled import products, teams, vectors
 from pycudnnrnn.engines.numpy_engine.compiled.products import by_columns, by_panels, by_rows, inner, pack, product
-from pycudnnrnn.engines.numpy_engine.compiled.teams import met, parts, product_by
+from pycudnnrnn.engines.numpy_engine.compiled.teams import leave, met, parts, product_by
 
 _SOURCE: Final = b"".join(
     Path(file).read_bytes() for file in (__file__, products.__file__, teams.__file__, vectors.__file__)
@@ -155,6 +155,7 @@ def lstm(
                 for b in range(start, stop):
                     vectors.copy(y[first + b], h_now[b])
             turn = met(team, turn)
+    leave(team, place)
 
 
 @kernel
@@ -186,6 +187,7 @@ def lstm_back(
                 vectors.lstm_f_back(row[units : 2 * units], c_before[first + b], dc_row)
         turn = met(team, turn)
         turn = product_by(team, turn, place, by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
+    leave(team, place)
 
 
 @kernel
@@ -211,6 +213,7 @@ def gru(
                 vectors.gru_h(h_row, row[units : 2 * units], row[2 * units :])
                 vectors.copy(y[first + b], h_row)
         turn = met(team, turn)
+    leave(team, place)
 
 
 @kernel
@@ -229,6 +232,7 @@ def gru_back(
                 vectors.gru_n_back(row[:units], row[2 * units :], q[first + b])
         turn = met(team, turn)
         turn = product_by(team, turn, place, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
+    leave(team, place)
 
 
 @kernel
@@ -256,6 +260,7 @@ def plain(
                 vectors.copy(h_row, row)
                 vectors.copy(y[first + b], row)
         turn = met(team, turn)
+    leave(team, place)
 
 
 @kernel
@@ -276,6 +281,7 @@ def plain_back(
                     vectors.tanh_back(row, dh_row)
         turn = met(team, turn)
         turn = product_by(team, turn, place, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
+    leave(team, place)
 
 
 @kernel
@@ -305,3 +311,4 @@ def multiplied(
             pack(tiles[room], rows[:, first:end])
             product(by_rows(into[first:end]), by_columns(tiles[room]), panels, adds, 0, packed.shape[0])
     met(team, 0)
+    leave(team, place)
