@@ -59,8 +59,9 @@ has no handler for it."""
 PIECES: Final = 4
 """Parts of a packing or a product for each thread, so that others wait little for one that begins late."""
 
-YIELDS: Final = 100
-"""How often a thread lets others run, when it waits for their end, before it sleeps: waking takes 50 us."""
+# glibc's malloc returns memory to the system where more than twice the largest block was freed, at most 32 MB, and each
+# call would pay for getting it back: up to a fifth of a training step. So a large block is freed once.
+np.empty(31 << 20, np.uint8)
 
 _directions: ContextVar[int] = ContextVar("directions", default=1)
 """How many directions run at once, and have the threads between them."""
@@ -207,11 +208,8 @@ def _started(function: Callable[[], None]) -> Callable[[], None]:
     def finish() -> None:
         if future.cancel():
             function()
-            return
-        for _ in range(YIELDS):
-            if not future.done():
-                time.sleep(0)
-        future.result()
+        else:
+            future.result()
 
     return finish
 
