@@ -59,9 +59,9 @@ class NumpyCalls:
         calls, self._held = self._calls, None
         if params is not None:
             weights, cell = calls.read(params), calls.cell
-            self._held_weights = {passes.FORWARD: [cell.ready(cell.held_weights(w)) for w in weights]}
+            self._held_weights = {passes.FORWARD: [*map(cell.held_weights, weights)]}
             if calls.keeps:
-                self._held_weights[passes.BACKWARD_DATA] = [cell.ready(cell.backward_weights(w)) for w in weights]
+                self._held_weights[passes.BACKWARD_DATA] = [*map(cell.backward_weights, weights)]
         self._held = params  # at the end: if memory runs out before, params are read in each call
 
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002

@@ -113,10 +113,6 @@ class Cell:
         """Return the weights as `backward` reads them, with W as it is."""
         return w
 
-    def ready(self, w: Weights) -> Weights:
-        """Return weights of `forward_weights` or `backward_weights` that many passes may read."""
-        return w
-
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         """Run the steps, updating h and c in place. `tape` is empty where no backward follows."""
         raise NotImplementedError

@@ -245,10 +245,6 @@ class CompiledCell(Cell):
 
     held_weights = forward_weights
 
-    def ready(self, w: Any) -> Any:
-        _together(1, self.dtype, w.phases)
-        return dataclasses.replace(w, phases=[])
-
     def backward_weights(self, w: Weights) -> Packed:
         return _packed(w, {"R": w.R} if w.proj is None else {"R": w.R, "proj": w.proj})
 
