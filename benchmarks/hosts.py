@@ -30,9 +30,9 @@ START_WITHIN_S: Final = 120.0
 ENDS_WITHIN_S: Final = 5.0
 """How long a process is waited for at the end of a run: Ctrl-C may have left it in the middle of a long call."""
 
-SETTLE_S: Final = 0.03
-"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work. On a
-GPU it is before a row's first sample: the checks are what keeps threads at work there."""
+SETTLE_S: Final = 0.1
+"""Pause before a sample: the thread pools of the process that ran before spin for a while after their last work,
+onnxruntime's for 40 ms. On a GPU it is before a row's first sample: the checks are what keeps threads at work there."""
 
 THREAD_VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYCUDNNRNN_CPU_THREADS")
 
