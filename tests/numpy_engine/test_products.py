@@ -58,7 +58,7 @@ def _tanh_rows(row):
 def test_small_sigmoids_are_right_too_and_that_of_minus_infinity_is_zero(dtype):
     x = np.concatenate([np.linspace(-60, 60, 20001), [-1e-30, 0]]).astype(dtype)
     expected = 1 / (1 + np.exp(-x.astype(np.longdouble)))
-    assert (np.abs(_sigmoids(x) - expected) / expected).max() <= 20 * np.finfo(dtype).eps
+    assert (np.abs(_sigmoids(x) - expected) / expected).max() <= 64 * np.finfo(dtype).eps
     edges = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30], dtype)
     np.testing.assert_array_equal(_sigmoids(edges), [np.nan, 1, 0, 1, 0])
 
