@@ -230,7 +230,7 @@ class CompiledCell(Cell):
     """A compiled cell. Its matrices are packed in panels."""
 
     def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:
-        if min(len(functions), threads.number(), rows * self.width * self.spec.state_size // WORK_MIN) <= 1:
+        if self._number_at_once(rows) == 1:
             super().at_once(functions, rows)
             return
         token = _directions.set(len(functions))
@@ -238,6 +238,10 @@ class CompiledCell(Cell):
             at_once(functions)
         finally:
             _directions.reset(token)
+
+    def _number_at_once(self, rows: int) -> int:
+        """Return how many directions of a layer run at once, over `rows` packed rows each."""
+        return max(1, min(self.spec.num_dirs, threads.number(), rows * self.width * self.spec.state_size // WORK_MIN))
 
     def forward_weights(self, w: Weights) -> Packed:
         matrices = {name: getattr(w, name) for name in ("W", "R", "proj")}
@@ -251,7 +255,7 @@ class CompiledCell(Cell):
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:  # noqa: ARG002
         spec, skips = self.spec, self.spec.input_mode is InputMode.SKIP_INPUT
         inputs = max(map(spec.layer_input_size, range(int(skips), spec.num_layers)), default=0)  # of layers with a W
-        at_once = max(1, min(spec.num_dirs, threads.number(), rows * self.width * spec.state_size // WORK_MIN))
+        at_once = self._number_at_once(rows)
         copies = at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
         strided = rows * spec.state_size if spec.num_dirs == 2 else 0  # a direction's rows lie between the other's
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())

@@ -27,12 +27,12 @@ VECTOR_NBYTES: Final = 64 if _FEATURES.get("avx512f") else 32 if _FEATURES.get("
 VECTORS: Final = {64: 2, 32: 3, 16: 2}[VECTOR_NBYTES]
 PANEL_NBYTES: Final = VECTORS * VECTOR_NBYTES
 """Bytes of a row of a panel. With TALL rows of x a tile fills the registers: 32 with AVX-512, 16 without."""
-SOON: Final = 16
-"""How many rows of a panel before it is read, memory is fetched into the first cache. Only of a tile's single panel:
-processors do so themselves, but not fast enough for it."""
 TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
 SUMS: Final = 8
 """Independent sums that keep a core busy. A tile of few rows has several panels, to have as many."""
+SOON: Final = 16
+"""How many rows of a panel before it is read, memory is fetched into the first cache. Only of a tile's single panel:
+processors do so themselves, but not fast enough for it."""
 
 _NUMBERS: Final = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
