@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from pycudnnrnn._arrays import new
+from pycudnnrnn._arrays import ALIGNMENT_NBYTES, new
 from pycudnnrnn.engines.numpy_engine.cells import CELLS, Array, Steps, Weights
 from pycudnnrnn.engines.numpy_engine.kernels_in_use import cell_of
 from pycudnnrnn.engines.numpy_engine.packing import Packing
@@ -17,10 +17,6 @@ from pycudnnrnn.layout import ParamLayout, arithmetic_layout
 from pycudnnrnn.passes import Name, shapes
 from pycudnnrnn.schedule import Schedule, Step, grouped
 from pycudnnrnn.spec import RNNSpec
-
-ALIGNMENT_NBYTES: Final = 64
-"""Each array of a reserve starts on a cache line."""
-
 
 BLOCK_ROWS: Final = 2048
 BLOCK_ROWS_A_UNIT: Final = 2
@@ -52,8 +48,8 @@ class Calls:
     `directions`: the columns of each direction in a layer's output (None: all of them) and its blocks of steps.
     `states`: the names of initial and final states, and their widths. `order`: the elements of a params buffer in the
     order of the arithmetic layout, in which the cells read them; None if they have it. `reads_in_place`: whether `read`
-    returns views of the buffer. `reserve_parts`: the arrays of a reserve, and where each begins; `reserve_nbytes`: 0 if
-    none is kept.
+    returns views of the buffer. `reserve_parts`: the arrays of a reserve, and where each begins, on a cache line;
+    `reserve_nbytes`: 0 if none is kept.
     """
 
     def __init__(self, spec: RNNSpec, schedule: Schedule, layout: ParamLayout, *, keeps: bool, drops: bool) -> None:
@@ -131,7 +127,7 @@ def blocks_of(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, Ste
     """Cut steps into blocks."""
     for block in grouped(steps, max(BLOCK_ROWS, BLOCK_ROWS_A_UNIT * spec.num_units)):
         first, last = min(block)[0], max(block)[1]
-        yield slice(first, last), [(slice(start - first, end - first), slice(end - start)) for start, end in block]
+        yield slice(first, last), Steps((slice(low - first, high - first), slice(high - low)) for low, high in block)
 
 
 def run_blocks(

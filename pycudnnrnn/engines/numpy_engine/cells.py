@@ -18,16 +18,23 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pycudnnrnn import _locks
 from pycudnnrnn._arrays import aligned
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
 
-Steps = list[tuple[slice, slice]]
-"""The packed rows of each step, and the rows of its sequences in the states."""
-
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
+
+
+class Steps(list[tuple[slice, slice]]):
+    """The packed rows of each step, and the rows of its sequences in the states."""
+
+    @_locks.cached_property
+    def places(self) -> npt.NDArray[np.int64]:
+        """The first and the end of each step's packed rows, [steps, 2]."""
+        return np.array([(rows.start, rows.stop) for rows, _ in self], np.int64)
 
 
 @dataclasses.dataclass

@@ -163,17 +163,17 @@ def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> Non
     at_once([functools.partial(take_part, place) for place in range(number)])
 
 
-def _walk(kernel: Any, w: Any, steps: Steps, states: Sequence[Array], gates: Array, *arguments: Any) -> None:
+def _walk(kernel: Any, w: Any, places: Array, states: Sequence[Array], gates: Array, *arguments: Any) -> None:
     """Run a kernel over all steps, by as many threads as the work is worth.
 
-    `states` have a row for each sequence. If `gates` has no rows, those of a few steps are allocated.
+    `places` are those of the steps, in the order of the walk. `states` have a row for each sequence. If `gates` has no
+    rows, those of a few steps are allocated.
     """
-    places = np.array([(rows.start, rows.stop) for rows, _ in steps], np.int64).reshape(-1, 2)
-    sizes = places[:, 1] - places[:, 0]
     if not len(gates):
-        gates = aligned((int(sizes.max(initial=0)) + kernels.AHEAD, gates.shape[1]), gates.dtype)
-    phases = [*w.phases, Phase(kernel, (*states, gates, w.R, *arguments, places))]
-    number = _number(int(sizes.sum()) * w.R.size, len(steps))
+        widest = int((places[:, 1] - places[:, 0]).max())
+        gates = aligned((widest + kernels.AHEAD, gates.shape[1]), gates.dtype)
+    phases = [*w.phases, Phase(kernel, (*states, gates, w.R, *arguments, np.ascontiguousarray(places)))]
+    number = _number(int(places[:, 1].max()) * w.R.size, len(places))
     start, ran = time.monotonic(), time.thread_time()
     _together(number, gates.dtype, phases)
     if number > 1:
@@ -230,7 +230,7 @@ class CompiledCell(Cell):
     """A compiled cell. Its matrices are packed in panels."""
 
     def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:
-        if self._number_at_once(rows) == 1:
+        if len(functions) == 1 or self._number_at_once(rows) == 1:
             super().at_once(functions, rows)
             return
         token = _directions.set(len(functions))
@@ -269,7 +269,7 @@ class CompiledCell(Cell):
         """
         if w.W is None:
             gates = self.input_product(w, x, tape, None)
-            return gates, x[:0], _proj(None, gates)
+            return gates, x[:0], _or_empty(None, gates, axes=3)
         gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
         return gates, np.ascontiguousarray(x), w.W
 
@@ -286,13 +286,9 @@ class CompiledCell(Cell):
         _multiply([(rows, matrix, out)], transposed=False, adds=True)
 
 
-def _array(array: Array | None, like: Array) -> Array:
-    """Return an array as kernels take it: contiguous, and without rows for None."""
-    return np.empty((0, 1), like.dtype) if array is None else np.ascontiguousarray(array)
-
-
-def _proj(proj: Array | None, like: Array) -> Array:
-    return np.empty((0, 0, 1), like.dtype) if proj is None else proj
+def _or_empty(array: Array | None, like: Array, axes: int = 2) -> Array:
+    """Return an array, or one without rows in place of None, as kernels take it."""
+    return np.empty((*[0] * (axes - 1), 1), like.dtype) if array is None else array
 
 
 @contextlib.contextmanager
@@ -309,28 +305,29 @@ def _contiguous(out: Array) -> Iterator[Array]:
 class CompiledPlainCell(CompiledCell, PlainCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
         gates, *inputs = self._inputs(w, x, tape)
-        bias, h_before = np.add(*self.biases(w)), _array(tape.get("h_before"), h)
+        bias, h_before = np.add(*self.biases(w)), _or_empty(tape.get("h_before"), h)
         with _contiguous(out) as y:
-            _walk(kernels.plain, w, steps, [h], gates, *inputs, bias, y, h_before, self.relu)
+            _walk(kernels.plain, w, steps.places, [h], gates, *inputs, bias, y, h_before, self.relu)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        _walk(kernels.plain_back, w, steps[::-1], [dh], tape["gates"], _array(dy, dh), self.relu)
+        _walk(kernels.plain_back, w, steps.places[::-1], [dh], tape["gates"], np.ascontiguousarray(dy), self.relu)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
         gates, *inputs = self._inputs(w, x, tape)
         bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
-        saved = [_array(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
+        saved = [_or_empty(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
+        proj = _or_empty(w.proj, h, axes=3)
         with _contiguous(out) as y:
-            _walk(kernels.lstm, w, steps, states, gates, *inputs, bias, bounds, _proj(w.proj, h), y, *saved)
+            _walk(kernels.lstm, w, steps.places, states, gates, *inputs, bias, bounds, proj, y, *saved)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
-        saved = [_array(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
+        saved = [_or_empty(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
-        proj = _proj(w.proj, dh)
-        _walk(kernels.lstm_back, w, steps[::-1], states, tape["gates"], proj, _array(dy, dh), *saved)
+        proj = _or_empty(w.proj, dh, axes=3)
+        _walk(kernels.lstm_back, w, steps.places[::-1], states, tape["gates"], proj, np.ascontiguousarray(dy), *saved)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
@@ -338,14 +335,14 @@ class CompiledGRUCell(CompiledCell, GRUCell):
         (gates, *inputs), (bW, bR), start = self._inputs(w, x, tape), self.biases(w), 2 * self.units
         # What is added to R h, and what to the n gate after r has multiplied that.
         bias, n_bias = np.concatenate((bW[:start] + bR[:start], bR[start:])), bW[start:]
-        saved = [_array(tape.get(name), h) for name in ("h_before", "q")]
+        saved = [_or_empty(tape.get(name), h) for name in ("h_before", "q")]
         recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
         with _contiguous(out) as y:
-            _walk(kernels.gru, w, steps, [h, recurrent], gates, *inputs, bias, n_bias, y, *saved)
+            _walk(kernels.gru, w, steps.places, [h, recurrent], gates, *inputs, bias, n_bias, y, *saved)
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         saved = tape["h_before"], tape["q"]
-        _walk(kernels.gru_back, w, steps[::-1], [dh], tape["gates"], _array(dy, dh), *saved)
+        _walk(kernels.gru_back, w, steps.places[::-1], [dh], tape["gates"], np.ascontiguousarray(dy), *saved)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {
