@@ -4,6 +4,7 @@ Where the environment names NumPy's kernels for the whole run, what compares the
 """
 
 import dataclasses
+import itertools
 import threading
 from concurrent.futures import Future
 
@@ -12,9 +13,11 @@ import pytest
 
 from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import calls, engine, kernels_in_use
+from pycudnnrnn.engines.numpy_engine.calls import blocks_of
 from pycudnnrnn.engines.numpy_engine.cells import CELLS
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import threads
+from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
 from tests.gpu.prepared import ON_HOST, Prepared
@@ -165,12 +168,14 @@ def bits(problem, *, retain=False, **keywords):
     return {name: array.tobytes() for name, array in arrays.items() if array is not None}
 
 
-@pytest.fixture
-def eager(running, monkeypatch):
-    """Let the compiled cells use every thread that they may, whatever the work."""
+@pytest.fixture(params=["sequences", "columns"])
+def eager(running, monkeypatch, request):
+    """Let the compiled cells use every thread that they may, whatever the work: each for its sequences, or for all."""
     running("numba")
     monkeypatch.setattr(compiled, "WORK_MIN", 1)
     monkeypatch.setattr(compiled, "MEETING", 0)
+    if request.param == "columns":
+        monkeypatch.setattr(compiled, "NEAR_NBYTES", 0)
     return lambda number: monkeypatch.setenv(threads.VARIABLE, str(number))
 
 
@@ -195,6 +200,30 @@ def test_results_have_the_same_bits_whatever_the_number_of_threads(eager, name, 
         found = bits(problem_of(spec, *BATCHES[batch]), **keywords)
         expected = expected or found
         assert {key for key in expected if found[key] != expected[key]} == set()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([7] * 9, [1, 2, 3, 4]),
+        ([9, 8, 8, 5, 5, 5, 2, 1, 1], [1, 2, 3, 1]),
+        ([5] * 3, [1, 2, 3, 3]),
+        ([50, 1, 1, 1], [1] * 4),
+    ],
+    ids=str,
+)
+def test_groups_of_sequences_share_the_rows_about_equally_and_are_one_where_they_cannot(lengths, expected):
+    schedule = Schedule(max(lengths), len(lengths), tuple(lengths))
+    ((_, steps),) = blocks_of(SPECS["lstm"], schedule.steps)
+    for number, count in enumerate(expected, 1):
+        groups = steps.groups(number, back=False)
+        rows = [[row for low, high in places.tolist() for row in range(low, high)] for _, places in groups]
+        assert sorted(itertools.chain(*rows)) == list(range(sum(lengths)))
+        assert len(groups) == count
+        assert count == 1 or max(map(len, rows)) * number <= 1.5 * sum(lengths)
+        for (sequences, places), (same, reverse) in zip(groups, steps.groups(number, back=True), strict=True):
+            assert sequences == same
+            np.testing.assert_array_equal(reverse, places[::-1])
 
 
 @pytest.mark.parametrize("name", ["lstm projected, clipped", "gru bidirectional"])
@@ -225,7 +254,7 @@ def test_the_prediction_of_memory_counts_what_both_directions_take_at_once(runni
     running("numba")
     monkeypatch.setenv(threads.VARIABLE, "2")
     meet, walk = threading.Barrier(2, timeout=60).wait, compiled._walk
-    monkeypatch.setattr(compiled, "_walk", lambda *arguments: meet() < 2 and walk(*arguments))
+    monkeypatch.setattr(compiled, "_walk", lambda *arguments, **more: meet() < 2 and walk(*arguments, **more))
     check_told(ops.CudnnGRU(1, 400, 400, input_mode="skip_input", direction="bidirectional"), 100, 20, False)
 
 

@@ -50,8 +50,9 @@ def _tanh_rows(row):
     """Run `vectors.tanh_of` as the kernels do: a plain cell of one unit, without a product."""
     steps, empty = np.array([[0, len(row)]]), np.empty((0, 1), row.dtype)
     h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (0, 0, 1), 1))
-    run = kernels.ready(kernels.plain, row.dtype)
-    run(h, row[:, None], R, empty, R, bias, y, empty, False, steps, teams.team(1), 0)
+    run, x = kernels.ready(kernels.plain, row.dtype), row[:, None].copy()  # without W, x is added to the gates
+    run(h, np.empty_like(x), empty, R, x, R, bias, y, empty, empty, False, steps, teams.team(1), 0)
+    row[:] = y[:, 0]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -66,10 +67,11 @@ def test_small_sigmoids_are_right_too_and_that_of_minus_infinity_is_zero(dtype):
 def _sigmoids(x):
     """Run an LSTM cell of one unit, without products: if g is 1 and c was 0, the new c is i."""
     steps, empty, n = np.array([[0, len(x)]]), np.empty((0, 1), x.dtype), len(x)
-    gates = np.stack([x, x, np.full_like(x, 50), x], axis=1)
-    h, c, spare_t, spare_m, y, R, bias, bounds = (
-        np.zeros(shape, x.dtype) for shape in (*[(n, 1)] * 5, (0, 0, 1), 4, 0)
+    h, c, spare_t, spare_m, y, gates, R, bounds = (
+        np.zeros(shape, x.dtype) for shape in (*[(n, 1)] * 5, (n, 4), (0, 0, 1), 0)
     )
+    bias = np.array([0, 0, 1000, 0], x.dtype)
     run = kernels.ready(kernels.lstm, x.dtype)
-    run(h, c, spare_t, spare_m, gates, R, y, R, bias, bounds, R, y, *[empty] * 5, steps, teams.team(1), 0)
+    states = h, c, spare_t, spare_m
+    run(*states, gates, empty, R, x[:, None], R, bias, bounds, R, y, *[empty] * 6, steps, teams.team(1), 0)
     return c[:, 0]

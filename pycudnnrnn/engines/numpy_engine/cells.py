@@ -12,17 +12,20 @@ Letters: B sequences, I inputs, G gates, U units, P projected units (U without a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pycudnnrnn import _locks
 from pycudnnrnn._arrays import aligned
 from pycudnnrnn.spec import RNNMode, RNNSpec
 
 Array = npt.NDArray[Any]
+
+UNEVEN_MAX: Final = 1.5
+"""How many times its equal share of the rows a group of sequences may have."""
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
@@ -31,10 +34,27 @@ Pieces = list[tuple[slice, Array]]
 class Steps(list[tuple[slice, slice]]):
     """The packed rows of each step, and the rows of its sequences in the states."""
 
-    @_locks.cached_property
-    def places(self) -> npt.NDArray[np.int64]:
-        """The first and the end of each step's packed rows, [steps, 2]."""
-        return np.array([(rows.start, rows.stop) for rows, _ in self], np.int64)
+    def __init__(self, steps: Iterable[tuple[slice, slice]]) -> None:
+        super().__init__(steps)
+        self._groups: dict[tuple[int, bool], list[tuple[slice, Array]]] = {}
+
+    def groups(self, number: int, *, back: bool) -> list[tuple[slice, Array]]:
+        """Cut the sequences into groups with about as many packed rows each: one, if the longest are too long for that.
+
+        Return each group's rows in the states, and the first and the end of its packed rows in each step that it has,
+        [steps, 2]; with `back` from the last step to the first.
+        """
+        if (number, back) not in self._groups:
+            first, end = np.array([(rows.start, rows.stop) for rows, _ in self[:: -1 if back else 1]], np.int64).T
+            rows_before = np.append(0, np.bincount(end - first)[:0:-1].cumsum()[::-1].cumsum())  # each sequence
+            cuts = np.unique(rows_before.searchsorted(rows_before[-1] * np.arange(number + 1) / number))
+            if np.diff(rows_before[cuts]).max() * number > UNEVEN_MAX * rows_before[-1]:
+                cuts = cuts[[0, -1]]
+            self._groups[number, back] = [
+                (slice(low, high), np.stack((first + low, np.minimum(end, first + high)), axis=1)[first + low < end])
+                for low, high in itertools.pairwise(cuts.tolist())
+            ]
+        return self._groups[number, back]
 
 
 @dataclasses.dataclass
@@ -145,7 +165,7 @@ class Cell:
         """Return W x + bias for all rows, in the tape's gates if it has them; under skip input, x for each gate."""
         gates = tape.get("gates")
         if w.W is not None:
-            gates = self.times(x, w.W.T, gates)
+            gates = x.dot(w.W.T, gates)
         else:
             gates = np.empty((len(x), self.width), x.dtype) if gates is None else gates
             gates.reshape(len(x), -1, self.units)[:] = x[:, None]
@@ -153,12 +173,12 @@ class Cell:
             gates += bias
         return gates
 
-    times: Callable[..., Array] = staticmethod(np.ndarray.dot)
-    """`times(rows, matrix, out=None)` returns rows @ matrix, in `out` or in a new array."""
-
-    def add_product(self, rows: Array, matrix: Array, out: Array) -> None:
-        """Add rows @ matrix to `out`."""
-        out += rows.dot(matrix)
+    def write_product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
+        """Write rows @ matrix to `out`, or add it."""
+        if adds:
+            out += rows.dot(matrix)
+        else:
+            rows.dot(matrix, out)
 
     def weight_products(self, terms: Sequence[tuple[Array, Array, Array]], *, adds: bool) -> None:
         """Write rows.T @ others to out, or add it, for each (rows, others, out): parts of the gradients of matrices."""

@@ -128,7 +128,7 @@ def input_gradients(cell: Cell, W: Array | None, tape: Tape, blocks: Blocks, dx:
                 else:
                     gates.sum(axis=1, out=into)
             else:
-                (cell.add_product if add_here else cell.times)(da, W[columns], dx[rows])
+                cell.write_product(da, W[columns], dx[rows], adds=add_here)
 
 
 def weight_gradients(cell: Cell, tape: Tape, blocks: Blocks, x: Array, out: Weights) -> None:

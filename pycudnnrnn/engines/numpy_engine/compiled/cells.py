@@ -1,8 +1,9 @@
 """The cells with compiled time loops (`kernels`) and products. Tapes and the rest are those of `cells`.
 
-The directions of a layer run at once, each by a team of threads (`teams`). A team is called once for several kernels
-(`Phase`): it packs matrices, then reads them. Results have the same bits whatever the number of threads: it only
-decides who computes which numbers.
+Each thread runs all steps of some sequences. Where these would be few for a large R, all threads share each step
+(`teams`), and the directions of a layer run at once. Threads begin together for several kernels (`Phase`): they pack
+matrices, then read them. Results have the same bits whatever the number of threads: it only decides who computes which
+numbers.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-import itertools
 import logging
-import math
 import os
 import threading
 import time
@@ -41,12 +40,14 @@ from pycudnnrnn.engines.numpy_engine.cells import (
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
 from pycudnnrnn.spec import InputMode, RNNMode
 
-WORK_MIN: Final = 1 << 23
+WORK_MIN: Final = 1 << 24
 MEETING: Final = 1 << 16
-"""Multiplications that take as long as starting a thread, and as the meetings of a step. A thread's share is more.
+GATE: Final = 1 << 6
+"""Multiplications that take as long as starting a thread and waiting for its end, as the meetings of a step, and as the
+functions of a number in the gates. A thread's share is more.
 
-Two cores (Sapphire Rapids), float32: a second thread starts after 40 to 125 us, two meetings take 0.8 to 1.1 us, and a
-core multiplies 85 to 100 numbers in 1 ns.
+Two cores (Sapphire Rapids), float32: a second thread takes 150 us of the caller's time, two meetings take 0.8 to 1.1
+us, and a core multiplies 85 to 100 numbers in 1 ns.
 """
 
 POOL_MAX: Final = 256
@@ -55,6 +56,14 @@ POOL_MAX: Final = 256
 NOTICE_S: Final = 2.0
 """Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
 has no handler for it."""
+
+NEAR_NBYTES: Final = 1 << 17
+"""A thread that has sequences to itself reads all of R in each step. It should have so many that multiplying takes
+longer than that: R has at most so many bytes for each of them.
+
+Two cores with 2 MB of second cache each: that is faster than to share each step from two sequences a thread on if R has
+256 KB, from eight on if it has 1 MB, and from 32 on if it has 4 MB.
+"""
 
 PIECES: Final = 4
 """Parts of a packing or a product for each thread, so that others wait little for one that begins late."""
@@ -114,10 +123,10 @@ def _number(work: int, steps: int = 0) -> int:
 
 
 class Phase(NamedTuple):
-    """A kernel, and its arguments but for the team and the place in it."""
+    """A kernel, and its arguments for each group of threads, but for the team and the place in it."""
 
     kernel: Any
-    arguments: tuple[Any, ...]
+    groups: list[tuple[Any, ...]]
     pieces: int = 1
     """Parts for each thread: several where they are of no use to the next part of the same thread."""
 
@@ -132,17 +141,13 @@ class Packed(Weights):
 def _panels(matrices: Mapping[Any, Array]) -> tuple[dict[Any, Array], list[Phase]]:
     """Return room for matrices packed in panels (`products`), by their names, and what packs them.
 
-    They share one memory, which begins at a cache line: vectors that cross lines take twice as long to load. The system
-    keeps one large memory that is freed for the next call, where it would take back several.
+    It begins at a cache line: vectors that cross lines take twice as long to load.
     """
-    dtype = next(iter(matrices.values())).dtype
-    width = products.PANEL_NBYTES // dtype.itemsize
-    shapes = [(-(-matrix.shape[1] // width), matrix.shape[0], width) for matrix in matrices.values()]
-    ends = [*itertools.accumulate(map(math.prod, shapes))]
-    memory = aligned((ends[-1],), dtype)
-    rooms = [memory[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
-    phases = [Phase(kernels.packed, pair, PIECES) for pair in zip(rooms, matrices.values(), strict=True)]
-    return dict(zip(matrices, rooms, strict=True)), phases
+    rooms = {}
+    for name, matrix in matrices.items():
+        width = products.PANEL_NBYTES // matrix.itemsize
+        rooms[name] = aligned((-(-matrix.shape[1] // width), matrix.shape[0], width), matrix.dtype)
+    return rooms, [Phase(kernels.packed, [(room, matrices[name])], PIECES) for name, room in rooms.items()]
 
 
 def _packed(w: Weights, matrices: Mapping[str, Array]) -> Packed:
@@ -153,29 +158,42 @@ def _packed(w: Weights, matrices: Mapping[str, Array]) -> Packed:
 
 def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> None:
     """Run kernels one after the other, by a team of so many threads: this one, and others that come if they can."""
-    sizes = [number * phase.pieces if number > 1 else 1 for phase in phases]
-    work = [(_ready(phase.kernel, dtype), phase, teams.team(size)) for phase, size in zip(phases, sizes, strict=True)]
+    work = []
+    for kernel, groups, pieces in phases:
+        each = number // len(groups)
+        size = each * pieces if number > 1 else 1
+        work.append((_ready(kernel, dtype), [(arguments, teams.team(size)) for arguments in groups], each, pieces))
 
     def take_part(place: int) -> None:
-        for run, phase, team in work:
-            run(*phase.arguments, team, place * phase.pieces)
+        for run, groups, each, pieces in work:
+            arguments, team = groups[place // each]
+            run(*arguments, team, place % each * pieces)
 
     at_once([functools.partial(take_part, place) for place in range(number)])
 
 
-def _walk(kernel: Any, w: Any, places: Array, states: Sequence[Array], gates: Array, *arguments: Any) -> None:
+def _walk(
+    kernel: Any, w: Any, steps: Steps, states: Sequence[Array], *arguments: Any, ahead: Sequence[int] = (),
+    back: bool = False,
+) -> None:  # fmt: skip
     """Run a kernel over all steps, by as many threads as the work is worth.
 
-    `places` are those of the steps, in the order of the walk. `states` have a row for each sequence. If `gates` has no
-    rows, those of a few steps are allocated.
+    Each thread has some of the sequences, which takes no meetings. Where that is slower, all threads share each step.
+    `states` have a row for each sequence. `ahead`: the widths of rooms for steps ahead. `back`: last step first.
     """
-    if not len(gates):
-        widest = int((places[:, 1] - places[:, 0]).max())
-        gates = aligned((widest + kernels.AHEAD, gates.shape[1]), gates.dtype)
-    phases = [*w.phases, Phase(kernel, (*states, gates, w.R, *arguments, np.ascontiguousarray(places)))]
-    number = _number(int(places[:, 1].max()) * w.R.size, len(places))
+    (count, width), rows = states[0].shape, max(steps[0][0].stop, steps[-1][0].stop)
+    work = rows * w.R.size * (width + GATE) // width
+    number = _number(work)
+    is_near = w.R.nbytes <= NEAR_NBYTES * (count // number)
+    groups = steps.groups(number if is_near else 1, back=back)
+    number = len(groups) if len(groups) > 1 else _number(work, len(steps))
+    arguments_of = []
+    for sequences, places in groups:
+        size = sequences.stop - sequences.start + kernels.AHEAD
+        rooms = [aligned((size, width), w.R.dtype) for width in ahead]
+        arguments_of.append((*(state[sequences] for state in states), *rooms, w.R, *arguments, places))
     start, ran = time.monotonic(), time.thread_time()
-    _together(number, gates.dtype, phases)
+    _together(number, w.R.dtype, [*w.phases, Phase(kernel, arguments_of)])
     if number > 1:
         threads.note(time.monotonic() - start, time.thread_time() - ran)
     w.phases.clear()
@@ -222,7 +240,7 @@ def _multiply(terms: Sequence[tuple[Array, Array, Array]], *, transposed: bool, 
     shape = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
     tiles = np.empty(shape, terms[0][2].dtype)
     for rows, others, out in terms:
-        phases.append(Phase(kernels.multiplied, (out, rows, rooms[id(others)], tiles, adds), PIECES))
+        phases.append(Phase(kernels.multiplied, [(out, rows, rooms[id(others)], tiles, adds)], PIECES))
     _together(number, tiles.dtype, phases)
 
 
@@ -241,7 +259,8 @@ class CompiledCell(Cell):
 
     def _number_at_once(self, rows: int) -> int:
         """Return how many directions of a layer run at once, over `rows` packed rows each."""
-        return max(1, min(self.spec.num_dirs, threads.number(), rows * self.width * self.spec.state_size // WORK_MIN))
+        work = rows * self.width * (2 * self.spec.state_size + GATE)
+        return max(1, min(self.spec.num_dirs, threads.number(), work // WORK_MIN))
 
     def forward_weights(self, w: Weights) -> Packed:
         matrices = {name: getattr(w, name) for name in ("W", "R", "proj")}
@@ -257,33 +276,17 @@ class CompiledCell(Cell):
         inputs = max(map(spec.layer_input_size, range(int(skips), spec.num_layers)), default=0)  # of layers with a W
         at_once = self._number_at_once(rows)
         copies = at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
-        strided = rows * spec.state_size if spec.num_dirs == 2 else 0  # a direction's rows lie between the other's
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
         others = columns + spec.state_size + (spec.num_units if spec.num_proj else 0)
-        return Scratch(copies, at_once * (strided + skips * rows * self.width), strided, rows * (others + tiles))
-
-    def _inputs(self, w: Weights, x: Array, tape: Tape) -> tuple[Array, Array, Array]:
-        """Return gates, x and W as kernels take them. Under skip input, the gates already contain x.
-
-        Otherwise they have no rows if there is no tape.
-        """
-        if w.W is None:
-            gates = self.input_product(w, x, tape, None)
-            return gates, x[:0], _or_empty(None, gates, axes=3)
-        gates = tape["gates"] if tape else np.empty((0, self.width), x.dtype)
-        return gates, np.ascontiguousarray(x), w.W
+        number = max(at_once, min(threads.number(), rows * self.width * (spec.state_size + GATE) // WORK_MIN))
+        rooms = number * kernels.AHEAD * (self.width + inputs)
+        return Scratch(copies, rooms, 0, rows * (others + tiles))
 
     def weight_products(self, terms: Sequence[tuple[Array, Array, Array]], *, adds: bool) -> None:
         _multiply(terms, transposed=True, adds=adds)
 
-    @staticmethod
-    def times(rows: Array, matrix: Array, out: Array | None = None) -> Array:
-        out = np.empty((len(rows), matrix.shape[1]), rows.dtype) if out is None else out
-        _multiply([(rows, matrix, out)], transposed=False, adds=False)
-        return out
-
-    def add_product(self, rows: Array, matrix: Array, out: Array) -> None:
-        _multiply([(rows, matrix, out)], transposed=False, adds=True)
+    def write_product(self, rows: Array, matrix: Array, out: Array, *, adds: bool) -> None:
+        _multiply([(rows, matrix, out)], transposed=False, adds=adds)
 
 
 def _or_empty(array: Array | None, like: Array, axes: int = 2) -> Array:
@@ -291,58 +294,42 @@ def _or_empty(array: Array | None, like: Array, axes: int = 2) -> Array:
     return np.empty((*[0] * (axes - 1), 1), like.dtype) if array is None else array
 
 
-@contextlib.contextmanager
-def _contiguous(out: Array) -> Iterator[Array]:
-    """Yield an array for a kernel to write: `out` if it is contiguous, otherwise one that is copied to `out`."""
-    if out.flags.c_contiguous:
-        yield out
-        return
-    rows = np.empty(out.shape, out.dtype)
-    yield rows
-    out[...] = rows
-
-
 class CompiledPlainCell(CompiledCell, PlainCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        gates, *inputs = self._inputs(w, x, tape)
-        bias, h_before = np.add(*self.biases(w)), _or_empty(tape.get("h_before"), h)
-        with _contiguous(out) as y:
-            _walk(kernels.plain, w, steps.places, [h], gates, *inputs, bias, y, h_before, self.relu)
+        bias, W = np.add(*self.biases(w)), _or_empty(w.W, h, axes=3)
+        saved = [_or_empty(tape.get(name), h) for name in ("gates", "h_before")]
+        _walk(kernels.plain, w, steps, [h], x, W, bias, out, *saved, self.relu, ahead=(self.width, x.shape[1]))
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        _walk(kernels.plain_back, w, steps.places[::-1], [dh], tape["gates"], np.ascontiguousarray(dy), self.relu)
+        _walk(kernels.plain_back, w, steps, [dh], tape["gates"], dy, self.relu, back=True)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
-        gates, *inputs = self._inputs(w, x, tape)
         bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
-        saved = [_or_empty(tape.get(name), h) for name in ("h_before", "c_before", "tanh_c", "inside", "hidden")]
+        W, proj = (_or_empty(matrix, h, axes=3) for matrix in (w.W, w.proj))
+        saved = [_or_empty(tape.get(key), h) for key in ("gates", "h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
-        proj = _or_empty(w.proj, h, axes=3)
-        with _contiguous(out) as y:
-            _walk(kernels.lstm, w, steps.places, states, gates, *inputs, bias, bounds, proj, y, *saved)
+        _walk(kernels.lstm, w, steps, states, x, W, bias, bounds, proj, out, *saved, ahead=(self.width, x.shape[1]))
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
         saved = [_or_empty(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
-        proj = _or_empty(w.proj, dh, axes=3)
-        _walk(kernels.lstm_back, w, steps.places[::-1], states, tape["gates"], proj, np.ascontiguousarray(dy), *saved)
+        _walk(kernels.lstm_back, w, steps, states, tape["gates"], _or_empty(w.proj, dh, axes=3), dy, *saved, back=True)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
     def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
-        (gates, *inputs), (bW, bR), start = self._inputs(w, x, tape), self.biases(w), 2 * self.units
+        (bW, bR), start, W = self.biases(w), 2 * self.units, _or_empty(w.W, h, axes=3)
         # What is added to R h, and what to the n gate after r has multiplied that.
         bias, n_bias = np.concatenate((bW[:start] + bR[:start], bR[start:])), bW[start:]
-        saved = [_or_empty(tape.get(name), h) for name in ("h_before", "q")]
-        recurrent = np.empty((len(h), gates.shape[1]), h.dtype)
-        with _contiguous(out) as y:
-            _walk(kernels.gru, w, steps.places, [h, recurrent], gates, *inputs, bias, n_bias, y, *saved)
+        saved = [_or_empty(tape.get(name), h) for name in ("gates", "h_before", "q")]
+        recurrent = np.empty((len(h), self.width), h.dtype)
+        _walk(kernels.gru, w, steps, [h, recurrent], x, W, bias, n_bias, out, *saved, ahead=(self.width, x.shape[1]))
 
     def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
         saved = tape["h_before"], tape["q"]
-        _walk(kernels.gru_back, w, steps.places[::-1], [dh], tape["gates"], np.ascontiguousarray(dy), *saved)
+        _walk(kernels.gru_back, w, steps, [dh], tape["gates"], dy, *saved, back=True)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

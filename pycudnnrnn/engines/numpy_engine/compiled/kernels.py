@@ -1,10 +1,10 @@
 """The time loops of the cells, for numba to compile: one pass over a step's gates, no interpreter between steps.
 
-A kernel runs all steps of one direction of one layer, alone or with other threads that call it with the same arrays
-(`teams`): products are shared by columns, the rest of a step by sequences. Its first arguments have a row for each
-sequence. The others have one for each packed row: a step's gates are `[sequences, G * U]`. `steps` has the first and
-the end of each step's packed rows. Arrays that a call does not have are empty. Without a tape, `gates` has room for a
-few steps at a time. Matrices are packed (`products`). Without W, the gates already contain W x.
+A kernel runs all steps of some sequences in one direction of one layer, alone or with other threads that call it with
+the same arrays (`teams`): products are shared by columns, the rest of a step by sequences. Its first arguments have a
+row for each sequence. `gates` and `x_ahead` have room for the steps whose input product is computed at a time. The
+others have a row for each packed row. `steps` has the first and the end of these sequences' packed rows in each step.
+Arrays that a call does not have are empty. Matrices are packed (`products`). Without W, x is added to each gate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numba import types
 
 from pycudnnrnn.engines.numpy_engine.compiled import products, teams, vectors
 from pycudnnrnn.engines.numpy_engine.compiled.products import by_columns, by_panels, by_rows, inner, pack, product
-from pycudnnrnn.engines.numpy_engine.compiled.teams import leave, met, parts, product_by
+from pycudnnrnn.engines.numpy_engine.compiled.teams import met, parts, product_by
 
 _SOURCE: Final = b"".join(
     Path(file).read_bytes() for file in (__file__, products.__file__, teams.__file__, vectors.__file__)
@@ -41,7 +41,7 @@ TRANSPOSED_TILES: Final = 8
 
 AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 4}
 READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
-STRIDED: Final = ("matrix", "rows", "into")
+STRIDED: Final = ("matrix", "rows", "into", "y", "dy")
 FLAGS: Final = ("relu", "adds")
 """Kernel parameters by name: the number of axes if it is not two, read-only ones, ones with any strides, and flags."""
 
@@ -82,58 +82,54 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @inner
-def ahead_of(steps: Any, k: Any) -> Any:
-    """Return the first and the end of the rows of step k and later ones, and the step after them.
-
-    They are consecutive and, if possible, at least AHEAD. For a single step's few rows the product W x would be slow.
-    For many more rows, the results would no longer be in cache when their steps run.
-    """
-    low, high, k = steps[k, 0], steps[k, 1], k + 1
-    while k < steps.shape[0] and high - low < AHEAD:
-        low, high, k = min(low, steps[k, 0]), max(high, steps[k, 1]), k + 1
-    return low, high, k
-
-
-@inner
 def input_ahead(
-    team: Any, turn: Any, place: Any, gates: Any, x: Any, W: Any, steps: Any, k: Any, keeps: Any,
+    team: Any, turn: Any, place: Any, gates: Any, x_ahead: Any, x: Any, W: Any, steps: Any, k: Any,
 ) -> Any:  # fmt: skip
-    """Compute W x for the rows of `ahead_of`.
+    """Write W x of step k and later ones to `gates`, in the order of the steps. Without W, write x for each gate.
 
-    Return the next turn, the step after these rows, and the packed row that `gates` begins with.
+    These have at least AHEAD rows if there are so many. For a single step's few rows the product would be slow. For
+    many more rows, the results would no longer be in cache when their steps run. Return the next turn, and the step
+    after them.
     """
-    low, high, k = ahead_of(steps, k)
-    base = 0 if keeps or W.shape[0] == 0 else low
-    return (
-        product_by(
-            team, turn, place, by_rows(gates[low - base : high - base]), by_rows(x[low:high]), by_panels(W), False
-        ),
-        k,
-        base,
-    )
+    count, end, first = 0, k, steps[k, 0]
+    while end < steps.shape[0] and count < AHEAD:
+        count, end = count + steps[end, 1] - steps[end, 0], end + 1
+    rows = x[first : first + count]
+    if W.shape[0] == 0 or steps[end - 1, 1] != first + count:
+        rows = x_ahead[:count]
+        for start, stop in parts(team, turn, place, end - k):
+            at = 0
+            for j in range(k, k + stop):
+                low, high = steps[j]
+                if j >= k + start and W.shape[0] > 0:
+                    rows[at : at + high - low] = x[low:high]
+                elif j >= k + start:
+                    for u in range(0, gates.shape[1], x.shape[1]):
+                        gates[at : at + high - low, u : u + x.shape[1]] = x[low:high]
+                at += high - low
+        turn = met(team, turn)
+    return product_by(team, turn, place, by_rows(gates[:count]), by_rows(rows), by_panels(W), False), end
 
 
 @kernel
 def lstm(
-    h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, bounds: Any, proj: Any,
-    y: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any, hidden: Any, steps: Any, team: Any, place: Any,
-    stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, x_ahead: Any, R: Any, x: Any, W: Any, bias: Any,
+    bounds: Any, proj: Any, y: Any, gates_tape: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any,
+    hidden: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units, turn, ahead, base = c.shape[1], 0, 0, 0
+    units, turn, ahead, at = c.shape[1], 0, 0, 0
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            turn, ahead, base = input_ahead(team, turn, place, gates, x, W, steps, k, keeps)
+            (turn, ahead), at = input_ahead(team, turn, place, gates, x_ahead, x, W, steps, k), 0
         h_now = m = h[:n]
-        turn = product_by(
-            team, turn, place, by_rows(gates[first - base : first - base + n]), by_rows(h_now), by_panels(R), True
-        )
+        turn = product_by(team, turn, place, by_rows(gates[at : at + n]), by_rows(h_now), by_panels(R), True)
         if projects:
             m = hidden[first : first + n] if keeps else spare_m[:n]
         for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
-                row, c_row = gates[first - base + b], c[b]
+                row, c_row = gates[at + b], c[b]
                 if keeps:
                     vectors.copy(h_before[first + b], h_now[b])
                     vectors.copy(c_before[first + b], c_row)
@@ -146,21 +142,22 @@ def lstm(
                         vectors.within(inside[first + b], c_row, bounds[0], bounds[1])
                     vectors.clip(c_row, bounds[0], bounds[1])
                 vectors.lstm_h(m[b], tanh_c[first + b] if keeps else spare_t[b], c_row, row[3 * units :])
+                if keeps:
+                    vectors.copy(gates_tape[first + b], row)
                 if not projects:
                     vectors.copy(y[first + b], h_now[b])
-        turn = met(team, turn)
+        turn, at = met(team, turn), at + n
         if projects:
             turn = product_by(team, turn, place, by_rows(h_now), by_rows(m), by_panels(proj), False)
             for start, stop in parts(team, turn, place, n):
                 for b in range(start, stop):
                     vectors.copy(y[first + b], h_now[b])
             turn = met(team, turn)
-    leave(team, place)
 
 
 @kernel
 def lstm_back(
-    dh: Any, dc: Any, spare_m: Any, gates: Any, R: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
+    dh: Any, dc: Any, spare_m: Any, R: Any, gates: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
     dh_tape: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units, turn, projects, clips = dc.shape[1], 0, proj.shape[0] > 0, inside.shape[0] > 0
@@ -187,38 +184,37 @@ def lstm_back(
                 vectors.lstm_f_back(row[units : 2 * units], c_before[first + b], dc_row)
         turn = met(team, turn)
         turn = product_by(team, turn, place, by_rows(dh_now), by_rows(gates[first : first + n]), by_panels(R), False)
-    leave(team, place)
 
 
 @kernel
 def gru(
-    h: Any, recurrent: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any, h_before: Any, q: Any,
-    steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, recurrent: Any, gates: Any, x_ahead: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any,
+    gates_tape: Any, h_before: Any, q: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    units, turn, ahead, base, keeps = h.shape[1], 0, 0, 0, h_before.shape[0] > 0
+    units, turn, ahead, at, keeps = h.shape[1], 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            turn, ahead, base = input_ahead(team, turn, place, gates, x, W, steps, k, keeps)
+            (turn, ahead), at = input_ahead(team, turn, place, gates, x_ahead, x, W, steps, k), 0
         turn = product_by(team, turn, place, by_rows(recurrent[:n]), by_rows(h[:n]), by_panels(R), False)
         for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
-                row, Rh, h_row = gates[first - base + b], recurrent[b], h[b]
+                row, Rh, h_row = gates[at + b], recurrent[b], h[b]
                 vectors.add(row[: 2 * units], Rh[: 2 * units])
                 vectors.sigmoid_of(row[: 2 * units], bias[: 2 * units])
                 vectors.gru_n(row[2 * units :], Rh[2 * units :], bias[2 * units :], row[:units], n_bias)
                 if keeps:
                     vectors.copy(h_before[first + b], h_row)
                     vectors.copy(q[first + b], Rh[2 * units :])
+                    vectors.copy(gates_tape[first + b], row)
                 vectors.gru_h(h_row, row[units : 2 * units], row[2 * units :])
                 vectors.copy(y[first + b], h_row)
-        turn = met(team, turn)
-    leave(team, place)
+        turn, at = met(team, turn), at + n
 
 
 @kernel
 def gru_back(
-    dh: Any, gates: Any, R: Any, dy: Any, h_before: Any, q: Any, steps: Any, team: Any, place: Any,
+    dh: Any, R: Any, gates: Any, dy: Any, h_before: Any, q: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     units, turn = dh.shape[1], 0
@@ -232,40 +228,37 @@ def gru_back(
                 vectors.gru_n_back(row[:units], row[2 * units :], q[first + b])
         turn = met(team, turn)
         turn = product_by(team, turn, place, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), True)
-    leave(team, place)
 
 
 @kernel
 def plain(
-    h: Any, gates: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, h_before: Any, relu: Any, steps: Any, team: Any,
-    place: Any, stamp: Any = STAMP,  # noqa: ARG001
+    h: Any, gates: Any, x_ahead: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, gates_tape: Any, h_before: Any,
+    relu: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
-    turn, ahead, base, keeps = 0, 0, 0, h_before.shape[0] > 0
+    turn, ahead, at, keeps = 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
         if k == ahead:
-            turn, ahead, base = input_ahead(team, turn, place, gates, x, W, steps, k, keeps)
-        turn = product_by(
-            team, turn, place, by_rows(gates[first - base : first - base + n]), by_rows(h[:n]), by_panels(R), True
-        )
+            (turn, ahead), at = input_ahead(team, turn, place, gates, x_ahead, x, W, steps, k), 0
+        turn = product_by(team, turn, place, by_rows(gates[at : at + n]), by_rows(h[:n]), by_panels(R), True)
         for start, stop in parts(team, turn, place, n):
             for b in range(start, stop):
-                row, h_row = gates[first - base + b], h[b]
-                if keeps:
-                    vectors.copy(h_before[first + b], h_row)
+                row, h_row = gates[at + b], h[b]
                 if relu:
                     vectors.relu_of(row, bias)
                 else:
                     vectors.tanh_of(row, bias)
+                if keeps:
+                    vectors.copy(h_before[first + b], h_row)
+                    vectors.copy(gates_tape[first + b], row)
                 vectors.copy(h_row, row)
                 vectors.copy(y[first + b], row)
-        turn = met(team, turn)
-    leave(team, place)
+        turn, at = met(team, turn), at + n
 
 
 @kernel
 def plain_back(
-    dh: Any, gates: Any, R: Any, dy: Any, relu: Any, steps: Any, team: Any, place: Any,
+    dh: Any, R: Any, gates: Any, dy: Any, relu: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
 ) -> None:  # fmt: skip
     turn = 0
@@ -281,7 +274,6 @@ def plain_back(
                     vectors.tanh_back(row, dh_row)
         turn = met(team, turn)
         turn = product_by(team, turn, place, by_rows(dh[:n]), by_rows(gates[first : first + n]), by_panels(R), False)
-    leave(team, place)
 
 
 @kernel
@@ -311,4 +303,3 @@ def multiplied(
             pack(tiles[room], rows[:, first:end])
             product(by_rows(into[first:end]), by_columns(tiles[room]), panels, adds, 0, packed.shape[0])
     met(team, 0)
-    leave(team, place)

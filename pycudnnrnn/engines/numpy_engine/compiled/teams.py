@@ -114,10 +114,3 @@ def product_by(team: Any, turn: Any, place: Any, out: Any, x: Any, w: Any, adds:
     for start, stop in parts(team, turn, place, w[0][0]):
         product(out, x, w, adds, start, stop)
     return met(team, turn)
-
-
-@inner
-def leave(team: Any, place: Any) -> None:
-    """End a kernel, the caller a little later: then the others have had Python's lock, and nobody sleeps for it."""
-    for _ in range(SPINS if place == 0 and team.shape[0] > 2 else 0):
-        _read(team.ctypes.data)
