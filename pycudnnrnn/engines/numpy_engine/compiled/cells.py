@@ -190,7 +190,7 @@ def _walk(
     arguments_of = []
     for sequences, places in groups:
         size = sequences.stop - sequences.start + kernels.AHEAD
-        rooms = [aligned((size, width), w.R.dtype) for width in ahead]
+        rooms = [aligned((size, columns), w.R.dtype) for columns in ahead]
         arguments_of.append((*(state[sequences] for state in states), *rooms, w.R, *arguments, places))
     start, ran = time.monotonic(), time.thread_time()
     _together(number, w.R.dtype, [*w.phases, Phase(kernel, arguments_of)])

@@ -1,7 +1,7 @@
 """Matrix products for compiled kernels: `x @ w` with w packed in panels, each tile of results held in registers.
 
 A kernel's recurrent product has few rows and the same matrix at each step. A general BLAS packs that matrix again in
-each call; here it is packed before the time loop. A tile of few rows splits each sum into parts (SUMS).
+each call; here it is packed before the time loop. A tile of few rows multiplies by several panels (SUMS).
 
 The large products of gradients are made of the same tiles and split among the engine's threads. OpenBLAS would split
 them too, but its threads then spin, waiting for more work, on processors that the engine's threads need.
