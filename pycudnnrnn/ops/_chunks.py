@@ -41,12 +41,13 @@ class EagerCalls:
         self.take = Taker(engine, spec, of_call, {name: OP_WORDS.get(name, name) for name in INPUTS})
         self._engine, self._steps, self._recomputes = engine, _steps(engine, config, every), every is not None
         self._standard = config._replace(spec=spec.replace(algo=spec.untuned_algo))
+        self._refuses_empty = schedule.is_ragged and not engine.takes_empty
         self._whole = None if _takes_several(engine, schedule, self._steps) else engine.calls(config)
 
     def forward(self, schedule: Schedule, inputs: Arrays, at: Sequence[int | None]) -> Results:
         """See `engines.Calls`."""
         whole, engine = self._whole, self._engine
-        if whole is None or (not engine.takes_empty and schedule.has_empty):
+        if whole is None or (self._refuses_empty and schedule.has_empty):
             return _forward(engine, self._standard._replace(schedule=schedule), self._steps, self._recomputes, inputs)
         return whole.forward(schedule, inputs, at)
 

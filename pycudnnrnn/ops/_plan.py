@@ -37,9 +37,9 @@ class Plan:
       fills it, then `backward_data` changes it, then `backward_weights` reads it.
       Only the plan that filled a reserve can read it; this is not checked.
 
-    A plan keeps the NumPy or CuPy arrays of the last call of each pass alive. A call with the same array objects runs
-    without a check, and reads their present values. Other arrays are checked, and torch and JAX arrays always are. Do
-    not change the shape, the memory or the writeable flag of an array object between calls.
+    A plan keeps the NumPy or CuPy arrays of the last call of each pass alive. Where the next call has the same array
+    object, it does not check it, and reads its present values. Other arrays are checked, and torch and JAX arrays
+    always are. Do not change the shape, the memory or the writeable flag of an array object between calls.
 
     On cuDNN the calls allocate no memory. Use a plan from one thread at a time, and on one stream: it belongs to the
     stream that its first call runs on. A call on another stream raises an error, so prepare a plan for each stream.
@@ -180,10 +180,12 @@ class Plan:
             raise ArgumentError("is_training", "True when the plan was made: it has no reserve", False)
         library, libraries = _arrays.library_of(arrays[which.data]), _arrays.libraries_of(*arrays)
         with on_callers_stream(engine, library, libraries):
-            run = self._native.bind(which, *self._take[which](*arrays))
+            natives, at = self._take[which](*arrays)
+            run = self._native.bind(which, natives, at)
             run(**keywords)
         if libraries <= _STAY:
             self._last[which] = arrays, library, libraries, run
+            self._take[which].known = natives.values(), at
 
     def capture(self, params: Any, *, carry_state: bool = False) -> Graph:
         """Capture the forward and, in training, both backward passes after it, as one CUDA graph with its own buffers.

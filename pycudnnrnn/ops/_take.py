@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pycudnnrnn import _arrays
@@ -46,6 +46,8 @@ class Taker:
         self.slots, self._in_place = of_call, in_place
         self._of_engine = engine.arrays.holds, engine.arrays.address
         self._checks = [(name, *self._check_of(name)) for name in words]
+        self.known: tuple[Iterable[Any], Sequence[int | None]] = self._checks, [None] * len(words)
+        """Arrays that need no check, each in its place, and their addresses. A plan sets those of its last call."""
 
     def _check_of(self, name: Name) -> tuple[Any, ...]:
         """Return what an array is compared with, its alignment (0: its address is not looked at), and its bytes."""
@@ -63,28 +65,30 @@ class Taker:
             ArgumentTypeError: None for an array that the call needs.
             LayoutError: a params buffer in the arithmetic layout, if the engine's layout has another size.
         """
-        holds, address = self._of_engine
+        apart, (holds, address) = self._in_place, self._of_engine
         natives: Arrays = {}
         at: list[int | None] = []
-        spans = []
-        for array, (name, expected, step, nbytes) in zip(arrays, self._checks, strict=True):
-            if array is None or expected is None:
+        spans: list[tuple[int, int]] = []
+        for array, (name, expected, step, nbytes), known, where in zip(arrays, self._checks, *self.known, strict=True):
+            if array is known:
+                native, place = array, where
+            elif array is None or expected is None:
                 self._check_absence(name, array)
-                natives[name] = None
-                at.append(None)
-                continue
-            native, place = array if holds(array) else self._brought(name, array), None
-            if (native.dtype, native.shape, native.strides) != expected:
-                self._look_closer(name, native)
-            if step:
-                place = address(native)
-                if place % step:
-                    native = self._aligned(name, native, place, step)
+                native = place = None
+            else:
+                native, place = array if holds(array) else self._brought(name, array), None
+                if (native.dtype, native.shape, native.strides) != expected:
+                    self._look_closer(name, native)
+                if step:
                     place = address(native)
+                    if place % step:
+                        native = self._aligned(name, native, place, step)
+                        place = address(native)
+            if apart and place is not None:
                 spans.append((place, place + nbytes))
             natives[name] = native
             at.append(place)
-        if self._in_place:
+        if apart:
             self._check_apart(spans, at)
         return natives, at
 

@@ -36,6 +36,16 @@ def test_a_cudnn_plan_gives_the_numpy_engines_numbers_again_and_again(shim, devi
     assert len(shim.calls) == 3, "the passes: the stream is as it was"
 
 
+def test_a_plans_call_without_states_does_not_read_those_of_the_call_before(shim, device):
+    problem = make_problem(ops.CudnnLSTM(2, 4, 6, dtype="float64"), 4, 4, None, seed=1)
+    buffers = on_cuda(device, problem)
+    buffers.forward()
+    buffers.hx = buffers.cx = None
+    buffers.forward()
+    expected = problem.op.forward(problem.x, None, None, problem.params).output
+    np.testing.assert_allclose(host(buffers.y), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_a_plan_belongs_to_the_stream_of_its_first_call(shim, device):
     op = ops.CudnnGRU(1, 4, 3)
     problem = make_problem(op, 3, 2, None, seed=1)

@@ -16,7 +16,7 @@ from pycudnnrnn import passes
 from pycudnnrnn.engines import Results
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, Masks, states_nbytes
-from pycudnnrnn.engines.cudnn.native import Bound, DataDescriptors, NativeCalls
+from pycudnnrnn.engines.cudnn.native import DataDescriptors, NativeCalls
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.engines.cudnn.stream_memory import StreamMemory
 from pycudnnrnn.errors import ArgumentError, EngineError, StateError
@@ -47,7 +47,8 @@ class CudnnCalls:
     ) -> None:
         """Leave all else to `prepare`, or to the first forward: `resolved` may measure algorithms on its arrays."""
         self._runtime, self._device, self._config, self._resolved = runtime, runtime.device, config, resolved
-        self._dropout: CudnnDropout | None = config.dropout
+        dropout: CudnnDropout | None = config.dropout
+        self._around = {} if dropout is None else {passes.FORWARD: dropout.forward}
         self._native: NativeCalls | None = None
 
     def prepare(self) -> CudnnCalls:
@@ -73,25 +74,23 @@ class CudnnCalls:
             native = self._native = runtime.native_calls(handle, self._resolved(config, inputs))
         y, hy, cy, reserve, workspace = map(native.new(*ALLOCATED).get, ALLOCATED)
         workspace_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
-        bound = native.bind(passes.FORWARD, native.data(handle, schedule), workspace_at, (*at, *results_at))
-        bound(handle, self._around(passes.FORWARD))
+        data, around = native.data(handle, schedule), self._around.get(passes.FORWARD)
+        native.run(passes.FORWARD, data, workspace_at, (*at, *results_at), handle, around)
         if not config.keep_reserve:
             return y, hy, cy, None
         return y, hy, cy, CudnnReserve(runtime, native, schedule, inputs | {"y": y, "reserve": reserve}, (stream,))
 
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002
-        bound = self._native.bind(which, self._data, self._workspace_at, at)  # type: ignore[union-attr]  # prepared
-        return functools.partial(self._run, bound, self._around(which))
+        return functools.partial(self._run, which, at, self._around.get(which))
 
-    def _around(self, which: Pass) -> Any:
-        return self._dropout.forward if self._dropout is not None and which is passes.FORWARD else None
-
-    def _run(self, bound: Bound, around: Any, *, accumulate: bool = False) -> None:
+    def _run(self, which: Pass, at: Sequence[int | None], around: Any, *, accumulate: bool = False) -> None:
         stream = self._device.stream()
         if stream is not self._stream:
             self._belong_to(stream)
         self._stream_memory.on(stream)
-        bound(self._runtime.handles.on(stream), around, accumulate=accumulate)
+        native: Any = self._native  # prepared
+        handle = self._runtime.handles.on(stream)
+        native.run(which, self._data, self._workspace_at, at, handle, around, accumulate=accumulate)
 
     def _belong_to(self, stream: Any) -> None:
         """Bind this plan to the stream of its first call.
@@ -111,7 +110,7 @@ class CudnnCalls:
 
     def capture(self, params: Any, *, carry_state: bool) -> CudnnGraph:
         native: Any = self._native
-        return CudnnGraph(self._runtime, native, self._data, self._dropout, params, carry_state=carry_state)
+        return CudnnGraph(self._runtime, native, self._data, self._config.dropout, params, carry_state=carry_state)
 
 
 @dataclasses.dataclass
@@ -151,7 +150,7 @@ class CudnnReserve:
         native, handle = self.native, self.runtime.handles.on(stream)
         arrays = self.arrays | arrays | native.new("workspace")
         self.touched = True
-        native.bind_arrays(which, native.data(handle, self.schedule), arrays)(handle, accumulate=accumulate)
+        native.run_on(which, native.data(handle, self.schedule), arrays, handle, accumulate=accumulate)
 
 
 class CudnnGraph:
@@ -266,4 +265,4 @@ class AddressedCalls:
                     around = functools.partial(streams_own.forward, dropout=dropout, masks=masks)
             data = native.data(handle, schedule)
             for each in which:
-                native.bind(each, data, at["workspace"], [at.get(name) for name in each.names])(handle, around)
+                native.run(each, data, at["workspace"], [at.get(name) for name in each.names], handle, around)

@@ -31,12 +31,6 @@ _C_NAMES: Final = {"params": "weightSpace", "d_params": "dweightSpace", "reserve
 Around = Callable[[Handle], contextlib.AbstractContextManager[Any]]
 """A context for the launch of a pass with a handle, which prepares dropout's random states."""
 
-Bound = Callable[..., None]
-"""A pass that is bound to addresses: call it with a handle, whose stream it runs on, and an `Around` or None.
-
-`accumulate` adds the gradient of params to the values that are there. Default: True.
-"""
-
 
 class NativeRNN:
     """RNN descriptors of one configuration, with one dropout descriptor, and the size of params.
@@ -184,21 +178,21 @@ class NativeCalls:
         slots = self.slots
         return {name: make(s.shape, s.dtype) for name in names if (s := slots[name]).shape is not None}
 
-    def bind(self, which: Pass, data: DataDescriptors, workspace: int | None, at: Sequence[int | None]) -> Bound:
-        """Bind a pass to a batch and to the addresses of its arrays, in the order of its names."""
-        return functools.partial(self._run, which, data.pointers, workspace, at)
-
-    def _run(
-        self, which: Pass, data: tuple[Any, Any], workspace: int | None, at: Sequence[int | None], handle: Handle,
+    def run(
+        self, which: Pass, data: DataDescriptors, workspace: int | None, at: Sequence[int | None], handle: Handle,
         around: Around | None = None, *, accumulate: bool = True,
     ) -> None:  # fmt: skip
+        """Launch a pass on the handle's stream, with the addresses of its arrays in the order of its names.
+
+        `accumulate`: add the gradient of params to the values that are there. Default: True.
+        """
         if which is not FORWARD:
             self._clear(which, handle, at, accumulate=accumulate)
         if around is None:
-            self.calls[which](handle.pointer, *data, workspace, *at)
+            self.calls[which](handle.pointer, *data.pointers, workspace, *at)
             return
         with around(handle):
-            self.calls[which](handle.pointer, *data, workspace, *at)
+            self.calls[which](handle.pointer, *data.pointers, workspace, *at)
 
     def _clear(self, which: Pass, handle: Handle, at: Sequence[int | None], *, accumulate: bool) -> None:
         """Before a backward: zero dx if it has padding, and d_params unless the gradient is to be added to it.
@@ -213,10 +207,10 @@ class NativeCalls:
         if address is not None:
             self.device.zero_at(address, self.slots[name].nbytes, handle.stream.ptr)
 
-    def bind_arrays(self, which: Pass, data: DataDescriptors, arrays: Arrays) -> Bound:
-        """Bind a pass to a batch, to its arrays, and to the workspace in `arrays`."""
+    def run_on(self, which: Pass, data: DataDescriptors, arrays: Arrays, handle: Handle, *, accumulate: bool) -> None:
+        """Launch a pass on its arrays, and on the workspace in `arrays`."""
         workspace, *at = self.device.addresses(*map(arrays.get, ("workspace", *which.names)))
-        return self.bind(which, data, workspace, at)
+        self.run(which, data, workspace, at, handle, accumulate=accumulate)
 
     def step(self, **arrays: Any) -> Arrays:
         """Return these arrays and the others that the passes need: zeros, a workspace and a reserve."""
@@ -226,7 +220,7 @@ class NativeCalls:
     def run_all(self, handle: Handle, data: DataDescriptors, arrays: Arrays) -> None:
         """Launch all passes on the handle's stream, which must be the current one. This neither allocates nor waits."""
         for which in self.passes:
-            self.bind_arrays(which, data, arrays)(handle, accumulate=False)
+            self.run_on(which, data, arrays, handle, accumulate=False)
 
 
 class DataDescriptors:
