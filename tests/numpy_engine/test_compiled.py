@@ -14,7 +14,7 @@ import pytest
 from pycudnnrnn import ops
 from pycudnnrnn.engines.numpy_engine import calls, engine, kernels_in_use
 from pycudnnrnn.engines.numpy_engine.calls import blocks_of
-from pycudnnrnn.engines.numpy_engine.cells import CELLS
+from pycudnnrnn.engines.numpy_engine.cells import CELLS, Steps
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
 from pycudnnrnn.engines.numpy_engine.compiled import threads
 from pycudnnrnn.schedule import Schedule
@@ -224,6 +224,18 @@ def test_groups_of_sequences_share_the_rows_about_equally_and_are_one_where_they
         for (sequences, places), (same, reverse) in zip(groups, steps.groups(number, back=True), strict=True):
             assert sequences == same
             np.testing.assert_array_equal(reverse, places[::-1])
+
+
+@pytest.mark.parametrize(("lengths", "number"), [([20] * 4, 2), ([20] * 2 + [1] * 30, 1)], ids=["running", "ended"])
+def test_a_thread_has_sequences_to_itself_if_so_many_still_run(running, monkeypatch, lengths, number):
+    running("numba")
+    monkeypatch.setenv(threads.VARIABLE, "2")
+    monkeypatch.setattr(compiled, "WORK_MIN", 1)
+    (rooms, _), asked, groups = compiled._panels({"R": np.empty((11, 11), np.float32)}), [], Steps.groups
+    monkeypatch.setattr(compiled, "NEAR_NBYTES", rooms["R"].nbytes // 2)  # two for each thread
+    monkeypatch.setattr(Steps, "groups", lambda steps, n, **order: asked.append(n) or groups(steps, n, **order))
+    problem_of(SPECS["relu"], 20, len(lengths), lengths).forward()
+    assert asked == [number] * SPECS["relu"].num_layers
 
 
 @pytest.mark.parametrize("name", ["lstm projected, clipped", "gru bidirectional"])

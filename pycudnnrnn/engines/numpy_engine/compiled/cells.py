@@ -58,8 +58,8 @@ NOTICE_S: Final = 2.0
 has no handler for it."""
 
 NEAR_NBYTES: Final = 1 << 17
-"""A thread that has sequences to itself reads all of R in each step. It should have so many that multiplying takes
-longer than that: R has at most so many bytes for each of them.
+"""A thread that has sequences to itself reads all of R in each step. So many of them should run in the mean step that
+multiplying takes longer than that: R has at most so many bytes for each.
 
 Two cores with 2 MB of second cache each: that is faster than to share each step from two sequences a thread on if R has
 256 KB, from eight on if it has 1 MB, and from 32 on if it has 4 MB.
@@ -181,10 +181,10 @@ def _walk(
     Each thread has some of the sequences, which takes no meetings. Where that is slower, all threads share each step.
     `states` have a row for each sequence. `ahead`: the widths of rooms for steps ahead. `back`: last step first.
     """
-    (count, width), rows = states[0].shape, max(steps[0][0].stop, steps[-1][0].stop)
+    width, rows = states[0].shape[1], max(steps[0][0].stop, steps[-1][0].stop)
     work = rows * w.R.size * (width + GATE) // width
     number = _number(work)
-    is_near = w.R.nbytes <= NEAR_NBYTES * (count // number)
+    is_near = w.R.nbytes <= NEAR_NBYTES * (rows // (len(steps) * number))
     groups = steps.groups(number if is_near else 1, back=back)
     number = len(groups) if len(groups) > 1 else _number(work, len(steps))
     arguments_of = []
