@@ -190,7 +190,7 @@ def _walk(
     arguments_of = []
     for sequences, places in groups:
         size = sequences.stop - sequences.start + kernels.AHEAD
-        rooms = [aligned((size, columns), w.R.dtype) for columns in ahead]
+        rooms = [aligned(shape, w.R.dtype) for shape in zip((size, min(size, 2 * kernels.AHEAD)), ahead, strict=False)]
         arguments_of.append((*(state[sequences] for state in states), *rooms, w.R, *arguments, places))
     start, ran = time.monotonic(), time.thread_time()
     _together(number, w.R.dtype, [*w.phases, Phase(kernel, arguments_of)])
@@ -279,7 +279,7 @@ class CompiledCell(Cell):
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
         others = columns + spec.state_size + (spec.num_units if spec.num_proj else 0)
         number = max(at_once, min(threads.number(), rows * self.width * (spec.state_size + GATE) // WORK_MIN))
-        rooms = number * kernels.AHEAD * (self.width + inputs)
+        rooms = number * kernels.AHEAD * (self.width + 2 * inputs)
         return Scratch(copies, rooms, 0, rows * (others + tiles))
 
     def weight_products(self, terms: Sequence[tuple[Array, Array, Array]], *, adds: bool) -> None:

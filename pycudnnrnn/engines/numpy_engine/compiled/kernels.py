@@ -92,7 +92,7 @@ def input_ahead(
     after them.
     """
     count, end, first = 0, k, steps[k, 0]
-    while end < steps.shape[0] and count < AHEAD:
+    while end < steps.shape[0] and count < AHEAD and (count == 0 or steps[end, 1] - steps[end, 0] <= AHEAD):
         count, end = count + steps[end, 1] - steps[end, 0], end + 1
     rows = x[first : first + count]
     if W.shape[0] == 0 or steps[end - 1, 1] != first + count:
