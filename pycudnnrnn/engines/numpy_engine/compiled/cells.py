@@ -65,9 +65,6 @@ Two cores with 2 MB of second cache each: that is faster than to share each step
 256 KB, from eight on if it has 1 MB, and from 32 on if it has 4 MB.
 """
 
-PIECES: Final = 4
-"""Parts of a packing or a product for each thread, so that others wait little for one that begins late."""
-
 # glibc's malloc returns memory to the system where more than twice the largest block was freed, at most 32 MB, and each
 # call would pay for getting it back: up to a fifth of a training step. So a large block is freed once.
 np.empty(31 << 20, np.uint8)
@@ -127,8 +124,6 @@ class Phase(NamedTuple):
 
     kernel: Any
     groups: list[tuple[Any, ...]]
-    pieces: int = 1
-    """Parts for each thread: several where they are of no use to the next part of the same thread."""
 
 
 @dataclasses.dataclass
@@ -147,7 +142,7 @@ def _panels(matrices: Mapping[Any, Array]) -> tuple[dict[Any, Array], list[Phase
     for name, matrix in matrices.items():
         width = products.PANEL_NBYTES // matrix.itemsize
         rooms[name] = aligned((-(-matrix.shape[1] // width), matrix.shape[0], width), matrix.dtype)
-    return rooms, [Phase(kernels.packed, [(room, matrices[name])], PIECES) for name, room in rooms.items()]
+    return rooms, [Phase(kernels.packed, [(room, matrices[name])]) for name, room in rooms.items()]
 
 
 def _packed(w: Weights, matrices: Mapping[str, Array]) -> Packed:
@@ -159,15 +154,14 @@ def _packed(w: Weights, matrices: Mapping[str, Array]) -> Packed:
 def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> None:
     """Run kernels one after the other, by a team of so many threads: this one, and others that come if they can."""
     work = []
-    for kernel, groups, pieces in phases:
+    for kernel, groups in phases:
         each = number // len(groups)
-        size = each * pieces if number > 1 else 1
-        work.append((_ready(kernel, dtype), [(arguments, teams.team(size)) for arguments in groups], each, pieces))
+        work.append((_ready(kernel, dtype), [(arguments, teams.team(each)) for arguments in groups], each))
 
     def take_part(place: int) -> None:
-        for run, groups, each, pieces in work:
+        for run, groups, each in work:
             arguments, team = groups[place // each]
-            run(*arguments, team, place % each * pieces)
+            run(*arguments, team, place % each)
 
     at_once([functools.partial(take_part, place) for place in range(number)])
 
@@ -240,7 +234,7 @@ def _multiply(terms: Sequence[tuple[Array, Array, Array]], *, transposed: bool, 
     shape = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
     tiles = np.empty(shape, terms[0][2].dtype)
     for rows, others, out in terms:
-        phases.append(Phase(kernels.multiplied, [(out, rows, rooms[id(others)], tiles, adds)], PIECES))
+        phases.append(Phase(kernels.multiplied, [(out, rows, rooms[id(others)], tiles, adds)]))
     _together(number, tiles.dtype, phases)
 
 

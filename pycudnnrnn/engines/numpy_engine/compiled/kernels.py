@@ -293,13 +293,13 @@ def multiplied(
 
     `tiles` has room for each thread's.
     """
-    panels, columns, room = by_panels(packed), tiles.shape[1] * tiles.shape[3], place * len(tiles) // (len(team) - 1)
+    panels, columns = by_panels(packed), tiles.shape[1] * tiles.shape[3]
     for start, stop in parts(team, 0, place, into.shape[0]):
         if columns == 0:
             product(by_rows(into[start:stop]), by_rows(rows[start:stop]), panels, adds, 0, packed.shape[0])
             continue
         for first in range(start, stop, columns):
             end = min(stop, first + columns)
-            pack(tiles[room], rows[:, first:end])
-            product(by_rows(into[first:end]), by_columns(tiles[room]), panels, adds, 0, packed.shape[0])
+            pack(tiles[place], rows[:, first:end])
+            product(by_rows(into[first:end]), by_columns(tiles[place]), panels, adds, 0, packed.shape[0])
     met(team, 0)
