@@ -233,24 +233,20 @@ def _batched(arguments: Sequence[Any], axes: Sequence[int | None], *, call: Trac
     """Run one larger batch, or one element after the other if the results would differ.
 
     They differ if params are mapped, since each element then has its own, and with dropout, since a larger batch has
-    other masks.
+    other masks. An engine takes no batch that is empty, so without an element nothing runs.
     """
     size = next(array.shape[axis] for array, axis in zip(arguments, axes, strict=True) if axis is not None)
     mapped = dict(zip(call.names, axes, strict=True))
-    if not size:
-        none = {name: jnp.zeros((0, *shape.shape), shape.dtype) for name, shape in call.results.items()}
-        results = [*named(none, [*none.values()], dict(zip(call.names, arguments, strict=True))).values()]
-    elif mapped["params"] is not None or call.drops:
+    if not size or mapped["params"] is not None or call.drops:
         return _looped(_rnn, arguments, axes, call=call)
-    else:
-        data = 1 if call.schedule.time_major else 0
-        batch_axis = {"lengths": 0, "x": data, "y": data, "hx": 1, "hy": 1, "cx": 1, "cy": 1}
-        wide = dict(zip(call.names, arguments, strict=True))
-        for name in wide.keys() - {"params"}:
-            array, axis = wide[name], mapped[name]
-            each = jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
-            wide[name] = _joined(each, batch_axis[name])
-        results = [_split(array, batch_axis[name], size) for name, array in run(call.widened(size), wide).items()]
+    data = 1 if call.schedule.time_major else 0
+    batch_axis = {"lengths": 0, "x": data, "y": data, "hx": 1, "hy": 1, "cx": 1, "cy": 1}
+    wide = dict(zip(call.names, arguments, strict=True))
+    for name in wide.keys() - {"params"}:
+        array, axis, side = wide[name], mapped[name], batch_axis[name]
+        each = jnp.broadcast_to(array, (size, *array.shape)) if axis is None else jnp.moveaxis(array, axis, 0)
+        wide[name] = jax.lax.collapse(jnp.moveaxis(each, 0, side), side, side + 2)
+    results = [_split(array, batch_axis[name], size) for name, array in run(call.widened(size), wide).items()]
     return results, [0] * len(results)
 
 
@@ -269,14 +265,8 @@ def _looped(
     return results, [0] * len(results)
 
 
-def _joined(array: Any, axis: int) -> Any:
-    """[N, ...] to one array with the N side by side along `axis`."""
-    moved = jnp.moveaxis(array, 0, axis)
-    return moved.reshape(*moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :])
-
-
 def _split(array: Any, axis: int, size: int) -> Any:
-    """Undo `_joined` of `size` arrays."""
+    """Return the `size` arrays that are next to each other along `axis`, as [size, ...]."""
     parts = array.reshape(*array.shape[:axis], size, array.shape[axis] // size, *array.shape[axis + 1 :])
     return jnp.moveaxis(parts, axis, 0)
 

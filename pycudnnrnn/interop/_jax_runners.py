@@ -35,9 +35,7 @@ class NumpyRunner:
     engine: Any
     copies: bool = False
 
-    @property
-    def states_nbytes(self) -> int:
-        return 2 * _STATES.itemsize
+    states_nbytes = 2 * _STATES.itemsize
 
     def states_from(self, seed: int) -> Any:
         return jax.numpy.asarray(np.array([seed, 0], _STATES).view(np.uint8))
@@ -71,15 +69,14 @@ class NumpyRunner:
         except jax.errors.JaxRuntimeError as error:
             raise EngineError("this was traced for the CPU and runs on another device: platform= says which") from error
         schedule = call.schedule_of(arrays["lengths"]) if "lengths" in arrays else call.schedule
-        state = None if "dx" in arrays else _dropout_state(call, arrays)
-        plan = self._plan(call, schedule, state, keep=run.training)
+        plan = self._plan(call, schedule, _dropout_state(call, arrays), keep=run.training)
         for result, which in (("y", FORWARD), ("dx", BACKWARD_DATA), ("d_params", BACKWARD_WEIGHTS)):
             if result in run.outs:
                 plan.bind(which, arrays, ())()
 
 
 def _dropout_state(call: Traced, arrays: Arrays) -> DropoutState | None:
-    """Return the dropout state of a forward, if it has one. Carried states are advanced."""
+    """Return the dropout state of a forward, if it has one; a backward has none. Carried states are advanced."""
     if "states" in arrays:
         carried = arrays["states"].view(_STATES)
         seed, position = map(int, carried)

@@ -14,10 +14,10 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from pycudnnrnn import _arrays, ops
-from pycudnnrnn._checks import check_bool, check_int, needs, plain, shorten, with_hints
+from pycudnnrnn._checks import check_bool, check_int, check_type, needs, plain, shorten, with_hints
 from pycudnnrnn.engines import POSITION_MAX, check_size, engine_for
 from pycudnnrnn.engines.cudnn.dropout import seed_at
-from pycudnnrnn.errors import ArgumentError, ArgumentTypeError
+from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.schedule import Lengths, Schedule, check_lengths
 from pycudnnrnn.spec import SEED_MAX, TIME_MAX, Algorithm, DType, RNNSpec
 
@@ -227,7 +227,8 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> NumpyRunn
         traced = any(isinstance(array, Tracer) for array in arrays)
         placed = () if traced else (array for array in arrays if isinstance(array, jax.Array))
         places = {place.platform for array in placed for place in array.devices()}
-        platform = places.pop() if len(places) == 1 else _default_platform()
+        usual: Any = getattr(jax.config, "jax_default_device") or jax.default_backend()  # noqa: B009  set at run time
+        platform = places.pop() if len(places) == 1 else str(getattr(usual, "platform", usual))
         platform = {"gpu": "cuda"}.get(platform, platform)
     if platform not in PLATFORMS:
         expected = f"one of {', '.join(map(repr, PLATFORMS))}, of which 'host' runs everywhere, or None"
@@ -239,28 +240,18 @@ def _runner_of(platform: Any, spec: RNNSpec, arrays: Sequence[Any]) -> NumpyRunn
     return CudnnRunner(engine_for("cuda"))
 
 
-def _default_platform() -> str:
-    """Return the platform of JAX's default device."""
-    default: Any = getattr(jax.config, "jax_default_device")  # noqa: B009  set by JAX at run time
-    if default is None:
-        return str(jax.default_backend())
-    return str(getattr(default, "platform", default))
-
-
-def _spec_of(spec: Any) -> RNNSpec:
+def _spec_of(spec: RNNSpec | ops.CudnnRNN) -> RNNSpec:
     if isinstance(spec, ops.CudnnRNN):
         spec = spec.spec
-    if not isinstance(spec, RNNSpec):
-        raise ArgumentTypeError("spec", "an RNNSpec or an op", type(spec))
+    check_type("spec", spec, RNNSpec, "an RNNSpec or an op")
     if spec.dtype is DType.FLOAT64 and not getattr(jax.config, "jax_enable_x64"):  # noqa: B009  set by JAX at run time
         raise ArgumentError("spec dtype", "a dtype that JAX has: jax_enable_x64 is off", str(spec.dtype))
     return spec
 
 
 def _array(name: str, array: Any, spec: RNNSpec) -> Any:
-    if not isinstance(array, (jax.Array, np.ndarray)):
-        expected = "a JAX or NumPy array; the order is params, input_data, input_h, input_c"
-        raise ArgumentTypeError(name, expected, type(array))
+    expected = "a JAX or NumPy array; the order is params, input_data, input_h, input_c"
+    check_type(name, array, (jax.Array, np.ndarray), expected)
     if isinstance(array, np.ndarray):
         array = plain(name, array)
     _arrays.check_dtype(name, array, spec.dtype.numpy)
@@ -304,8 +295,7 @@ def _dropout(call: Traced, position: Any, states: Any) -> tuple[Traced, dict[str
 
 
 def _states(call: Traced, states: Any) -> Any:
-    if not isinstance(states, (jax.Array, np.ndarray)):
-        raise ArgumentTypeError("dropout_states", "what interop.jax.dropout_states made", type(states))
+    check_type("dropout_states", states, (jax.Array, np.ndarray), "what interop.jax.dropout_states made")
     shape = (call.runner.states_nbytes,)
     if states.shape != shape or states.dtype != np.uint8:
         expected = f"uint8 of shape {shape}, as interop.jax.dropout_states makes them for {call.runner.engine.name}"
