@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pycudnnrnn import _arrays, _locks
 from pycudnnrnn._assignment import write_all
-from pycudnnrnn._checks import check_bool, check_int, check_text, one_of, shorten, some, warn, with_hints
+from pycudnnrnn._checks import check_bool, check_int, check_text, check_type, one_of, shorten, some, warn, with_hints
 from pycudnnrnn._files import resolve, write_atomically
 from pycudnnrnn._tf1.tensors import find_models
 from pycudnnrnn._tf1.variable import value_of
@@ -84,15 +84,12 @@ class Saver:
 
     @with_hints
     def __init__(self, items: Mapping[str, Any] | Sequence[Any], max_to_keep: int | None = 5) -> None:
-        if not isinstance(items, Iterable):
-            expected = "a mapping, or a sequence of things that have names, such as [layer]"
-            raise ArgumentTypeError("items", expected, type(items))
+        check_type("items", items, Iterable, "a mapping, or a sequence of things that have names, such as [layer]")
         named = items if isinstance(items, Mapping) else _named(items)
         if not named:
             raise ArgumentError("items", "at least one thing to save (a layer has variables once it is built)", "none")
         for key in named:
-            if not safetensors_file.is_utf8(check_text("items", key)):
-                raise ArgumentError("items", "keys that UTF-8 has", shorten(key))
+            check_text("items", key)
         bare = () if isinstance(items, Mapping) else Saveable
         self._things = {key: ("" if isinstance(thing, bare) else key, thing) for key, thing in named.items()}
         for prefix, thing in self._things.values():
@@ -454,8 +451,7 @@ def _named(things: Sequence[Any]) -> dict[str, Any]:
 
 
 def _path(path: Any) -> Path:
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError("path", "a path (there is no session here)", type(path))
+    check_type("path", path, (str, os.PathLike), "a path (there is no session here)")
     return Path(path)
 
 

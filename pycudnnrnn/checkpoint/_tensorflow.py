@@ -21,10 +21,8 @@ from pycudnnrnn.checkpoint.safetensors_file import Refusal, check_finite
 from pycudnnrnn.errors import ArgumentError
 from pycudnnrnn.spec import BiasMode, InputMode, RNNMode, RNNSpec
 
-Write = Callable[[], None]
 
-
-def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Write]:
+def restoring(path: Path, items: Mapping[str, Item], *, require_finite: bool) -> list[Callable[[], None]]:
     """Check a checkpoint, and return the functions that write its tensors into the items.
 
     Raises:

@@ -20,6 +20,7 @@ from pycudnnrnn._arrays import ArrayKind, to_caller
 from pycudnnrnn._checks import needs
 from pycudnnrnn._files import Source
 from pycudnnrnn.checkpoint import bundle, folder, items, safetensors_file
+from pycudnnrnn.checkpoint.folder import INDEX
 from pycudnnrnn.convert.keras import files as keras_files
 from pycudnnrnn.convert.onnx.model import onnx_package, read_nodes
 from pycudnnrnn.convert.stacks import STACKS
@@ -30,10 +31,6 @@ _FRAMEWORK: Final = "framework"
 
 _TORCH_AT_LEAST: Final = (2, 10)
 """weights_only could be bypassed in earlier versions: CVE-2025-32434 (to 2.5.1), CVE-2026-24747 (to 2.9)."""
-
-
-INDEX: Final = ".index"
-"""The suffix by which a TensorFlow checkpoint is named, which is several files."""
 
 FORMAT_OF_A_CHECKPOINT: Final = {INDEX: folder.TENSORFLOW, ".safetensors": folder.SAFETENSORS}
 """The formats of a `Saver` by suffix: their names are checked, so that one name is one checkpoint."""

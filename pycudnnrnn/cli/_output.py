@@ -48,12 +48,8 @@ def print_table(out: SafeConsole, columns: Sequence[str], rows: list[list[Any]])
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        table.add_row(*map(_cell, row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
     out.print(table)
-
-
-def _cell(value: Any) -> Text:
-    return value if isinstance(value, Text) else Text(printable(str(value)))
 
 
 def _finite(value: Any) -> Any:

@@ -88,7 +88,9 @@ def opened(path: Path) -> Iterator[Bundle]:
     with refused(path), contextlib.ExitStack() as stack:
         prefix = prefix_of(latest_in(path))
         num_shards, entries = _index(prefix)
-        yield Bundle(entries, [stack.enter_context(Source(shard)) for shard in shard_paths(prefix, num_shards)])
+        shards = [stack.enter_context(Source(shard)) for shard in shard_paths(prefix, num_shards)]
+        _check_places(entries.values(), shards)
+        yield Bundle(entries, shards)
 
 
 def specs_without_data(path: Path) -> dict[str, TensorSpec]:
@@ -102,9 +104,7 @@ def specs_without_data(path: Path) -> dict[str, TensorSpec]:
         num_shards, entries = _index(prefix)
         if any(shard.exists() for shard in shard_paths(prefix, num_shards)):
             return {}
-        with parsing("a name in the index"):
-            whole = {key.decode(): entry for key, entry in entries.items() if not key.startswith(b"\0")}
-        return {name: entry.spec() for name, entry in whole.items() if entry.kind in table.DTYPES}
+        return Bundle(entries, []).numbers
 
 
 class Bundle:
@@ -116,7 +116,6 @@ class Bundle:
 
     def __init__(self, entries: Mapping[bytes, Entry], shards: Sequence[Source]) -> None:
         self._shards = shards
-        self._check_places(entries.values())
         self._parts = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
         with parsing("a name in the index"):
             self.entries = {key.decode(): entry for key, entry in entries.items() if key not in self._parts}
@@ -191,17 +190,6 @@ class Bundle:
         part.spec()
         return part
 
-    def _check_places(self, entries: Iterable[Entry]) -> None:
-        """Refuse tensors outside their shard or over each other, so that no more than the files is ever read."""
-        ends = dict.fromkeys(range(len(self._shards)), 0)
-        for entry in sorted((e for e in entries if not e.slices), key=lambda e: (e.shard, e.offset, e.size)):
-            end = entry.offset + entry.size
-            if entry.shard not in ends or end > self._shards[entry.shard].size:
-                raise Refusal("format", f"a tensor ends at byte {end} of shard {entry.shard}, which is cut short")
-            if entry.offset < ends[entry.shard] and entry.size:
-                raise Refusal("format", f"a tensor at byte {entry.offset} of shard {entry.shard} lies over another one")
-            ends[entry.shard] = max(ends[entry.shard], end)
-
 
 def write(prefix: Path, tensors: Mapping[str, Array], beside: Sequence[tuple[Path, bytes]] = ()) -> None:
     """Write a bundle as TensorFlow does, then the files `beside` it. At any moment the old or the new one is complete.
@@ -247,12 +235,10 @@ def encoded(tensors: Mapping[str, Array]) -> tuple[dict[bytes, bytes], bytes]:
         ArgumentError: a dtype that TensorFlow has no number for, or a name that a bundle cannot have.
     """
     kinds = {name: kind for kind, name in table.DTYPES.items()}
-    arrays = {name: np.asarray(array) for name, array in tensors.items()}
-    for name, array in arrays.items():
+    entries, data, offset = dict[bytes, bytes](), list[bytes](), 0
+    for name, array in tensors.items():
         if array.dtype.name not in kinds or not array.dtype.isnative:
             raise ArgumentError(name, f"one of {', '.join(kinds)}", array.dtype, aspect="dtype")
-    entries, data, offset = dict[bytes, bytes](), list[bytes](), 0
-    for name, array in arrays.items():
         data.append(array.tobytes())
         crc = table.checksum(data[-1])
         entries[_key(name)] = Entry(kinds[array.dtype.name], array.shape, 0, offset, array.nbytes, crc).written()
@@ -272,6 +258,18 @@ def _index(prefix: Path) -> tuple[int, dict[bytes, Entry]]:
         raw = dict(table.read(source.whole(INDEX_MAX)))
         num_shards = table.read_header(raw.pop(b""))
         return num_shards, {key: Entry.read(value) for key, value in raw.items()}
+
+
+def _check_places(entries: Iterable[Entry], shards: Sequence[Source]) -> None:
+    """Refuse tensors outside their shard or over each other, so that no more than the files is ever read."""
+    ends = dict.fromkeys(range(len(shards)), 0)
+    for entry in sorted((e for e in entries if not e.slices), key=lambda e: (e.shard, e.offset, e.size)):
+        end = entry.offset + entry.size
+        if entry.shard not in ends or end > shards[entry.shard].size:
+            raise Refusal("format", f"a tensor ends at byte {end} of shard {entry.shard}, which is cut short")
+        if entry.offset < ends[entry.shard] and entry.size:
+            raise Refusal("format", f"a tensor at byte {entry.offset} of shard {entry.shard} lies over another one")
+        ends[entry.shard] = max(ends[entry.shard], end)
 
 
 def _key(name: str) -> bytes:

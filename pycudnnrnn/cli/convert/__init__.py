@@ -16,7 +16,7 @@ import click
 from pycudnnrnn import convert as converters
 from pycudnnrnn._checks import Assumption, some, warn
 from pycudnnrnn._tf1.tensors import from_tf
-from pycudnnrnn.checkpoint.folder import is_tensorflow
+from pycudnnrnn.checkpoint.folder import INDEX, is_tensorflow
 from pycudnnrnn.checkpoint.items import Model
 from pycudnnrnn.cli import _files
 from pycudnnrnn.cli._output import console, echo_json, print_table
@@ -158,10 +158,10 @@ def _axes(c: Canonical, *, batch_first: bool = False, states: bool = False, sequ
 def framework_of(path: Path, option: str | None, which: str) -> tuple[str, str]:
     """Return the file's format and its framework, "" if neither its name nor an option determines it."""
     reads = which == "SRC"
-    formats = [end for end, form in _files.FILE_FORMATS.items() if reads or form.image or end == _files.INDEX]
+    formats = [end for end, form in _files.FILE_FORMATS.items() if reads or form.image or end == INDEX]
     may_be = option == "tensorflow" or (reads and option in {None, "keras"})
     if may_be and (path.is_dir() or is_tensorflow(path) if reads else path.suffix not in formats):
-        return _files.INDEX, option or "tensorflow"
+        return INDEX, option or "tensorflow"
     suffix = _files.suffix_of(path) if reads else path.suffix
     if suffix not in formats:
         ends = [end if reads or end != ".h5" else ".weights.h5" for end in formats]
