@@ -110,14 +110,9 @@ class RNNLayer(TF1Layer):
         self._bias_initializer = check_initializer("bias_initializer", bias_initializer, "zeros")
         self._device = None if device is None else _arrays.check_device(device)
         # This input size suits any mode; `build` learns the real one. Everything else is checked here.
-        self._spec = self._spec_for(num_layers, num_units, num_units, direction, 0 if seed is None else seed)
-
-    def _spec_for(
-        self, num_layers: int, num_units: int, input_size: int, direction: DirectionLike, seed: int
-    ) -> RNNSpec:
-        return RNNSpec(
-            self._mode, num_layers, num_units, input_size, self._input_mode, direction, self._dtype, seed=seed,
-            **self._options,
+        self._spec = RNNSpec(
+            self._mode, num_layers, num_units, num_units, self._input_mode, direction, self._dtype,
+            seed=0 if seed is None else seed, **self._options,
         )  # fmt: skip
 
     @property
@@ -344,19 +339,14 @@ class RNNLayer(TF1Layer):
             raise ArgumentError("input_shape", "a known last dimension", shape, text=text)
         # Without a seed the weights differ in every process. TF's did not.
         seed = secrets.randbits(32) if self._seed is None else self._seed
-        spec = self._spec_for(self.num_layers, self.num_units, shape[2], self.direction, seed)
-        op = ops.from_spec(spec)
-        return op, op.move_params(self._starting_params(op), device)
-
-    def _starting_params(self, op: ops.CudnnRNN) -> Array:
+        op = ops.from_spec(self._spec.replace(input_size=shape[2], input_mode=self._input_mode, seed=seed))
         lists: dict[str, list[Array]] = {"weight": [], "bias": []}
-        for p, lin_layer_id, _, kind, shape in canonical_shapes(op.spec):
-            name, initializer, seed = "kernel_initializer", self._kernel_initializer, [op.spec.seed, p, lin_layer_id]
+        for p, lin_layer_id, _, kind, of_region in canonical_shapes(op.spec):
+            name, initializer, seeds = "kernel_initializer", self._kernel_initializer, [seed, p, lin_layer_id]
             if kind == "bias":
-                name, initializer, seed = "bias_initializer", self._bias_initializer, [*seed, 1]
-            lists[kind].append(initial_value(name, initializer, shape, op.dtype.numpy, seed))
-        params: Array = op.canonical_to_params(*lists.values())
-        return params
+                name, initializer, seeds = "bias_initializer", self._bias_initializer, [*seeds, 1]
+            lists[kind].append(initial_value(name, initializer, of_region, op.dtype.numpy, seeds))
+        return op, op.move_params(op.canonical_to_params(*lists.values()), device)
 
     def _attach(self, op: ops.CudnnRNN, params: Any, device: str) -> None:
         self._op, self._spec, self._dtype, self._device = op, op.spec, op.dtype, device
