@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from pycudnnrnn._checks import needs
+from pycudnnrnn._checks import check_type, needs
 from pycudnnrnn.errors import ArgumentTypeError
 from pycudnnrnn.interop._torch_rules import TorchArgumentError
 from pycudnnrnn.schedule import Schedule, check_lengths
@@ -26,7 +26,7 @@ with needs("torch", "torch", "pycudnnrnn.interop.torch"):
 __all__ = ["GRU", "LSTM", "RNN", "replace_rnns"]
 __dir__ = __all__.copy
 
-_Module = TypeVar("_Module")
+_Module = TypeVar("_Module", bound=torch.nn.Module)
 
 
 class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not looked at
@@ -147,16 +147,14 @@ class _Base(torch.nn.RNNBase):  # type: ignore[misc]  # torch's types are not lo
         acts = kind != "meta" and torch.is_autocast_enabled(kind) and data.is_floating_point()  # "meta" has none
         return torch.get_autocast_dtype(kind) if acts and self._flat_weights[0].dtype is not torch.float64 else None
 
-    def _state_shapes(self, B: int) -> list[tuple[int, int, int]]:
-        count = self.num_layers * (2 if self.bidirectional else 1)
-        h, c = (count, B, self.proj_size or self.hidden_size), (count, B, self.hidden_size)
-        return [h, c] if self.mode == "LSTM" else [h]
-
     def _states(self, hx: Any, data: Any, B: int, *, unbatched: bool) -> list[Any]:
         """Return the initial states, zeros if there are none, checked, with a batch axis and in the data's dtype."""
+        count = self.num_layers * (2 if self.bidirectional else 1)
+        h, c = (count, B, self.proj_size or self.hidden_size), (count, B, self.hidden_size)
+        shapes = [h, c] if self.mode == "LSTM" else [h]
         if hx is None:
-            return [data.new_zeros(shape) for shape in self._state_shapes(B)]
-        tensors, shapes = hx if self.mode == "LSTM" else (hx,), self._state_shapes(B)
+            return [data.new_zeros(shape) for shape in shapes]
+        tensors = hx if self.mode == "LSTM" else (hx,)
         if not isinstance(tensors, (tuple, list)) or [*map(torch.is_tensor, tensors)] != [True] * len(shapes):
             raise ArgumentTypeError("hx", "a tensor, for the LSTM a pair (h, c)", type(hx))
         casts, states = self._autocast_dtype(data) is not None, []
@@ -437,8 +435,7 @@ def replace_rnns(model: _Module) -> _Module:
         >>> isinstance(model[1], torch.nn.LSTM), type(model[1]).__module__
         (True, 'pycudnnrnn.interop.torch')
     """
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentTypeError("model", "a torch.nn.Module", type(model))
+    check_type("model", model, torch.nn.Module, "a torch.nn.Module")
     for module in model.modules():
         for subclass, base in _TORCHS.items():
             if type(module) is base:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pycudnnrnn import _assignment
 from pycudnnrnn._arrays import Array
-from pycudnnrnn._checks import check_text, with_hints
+from pycudnnrnn._checks import check_text, check_type, with_hints
 from pycudnnrnn._tf1.tensors import from_tf, look_up, tf_tensors, to_tf
 from pycudnnrnn._tf1.variable import host_of, value_of
 from pycudnnrnn.canonical import to_canonical
@@ -188,8 +188,7 @@ class CudnnOpaqueParamsSaveable(Saveable):
 
     def _setup(self, opaque_params: Any, spec: RNNSpec, scope: Any, name: str) -> None:
         scope = getattr(scope, "name", scope)  # TF's VariableScope has a name
-        if scope is not None and not isinstance(scope, str):
-            raise ArgumentTypeError("scope", "a string or None", type(scope))
+        check_type("scope", scope, (str, type(None)), "a string or None")
         self.name = check_text("name", name)
         self.scope = scope or ""
         self._opaque, self._spec = opaque_params, spec
