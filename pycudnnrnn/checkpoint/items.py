@@ -300,10 +300,6 @@ class Model(NamedTuple):
     spec: RNNSpec
     scope: str
 
-    def take(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Return its tensors by their names within its scope."""
-        return {tensor.name: tensors[self.scope + tensor.name] for tensor in tf_tensors(self.spec)}
-
 
 def read(path: Path) -> tuple[dict[str, Array], dict[str, str], dict[str, Model | None] | None]:
     """Read the tensors and metadata of any safetensors file, and the models of one of this package by their keys.

@@ -241,11 +241,10 @@ _SAVED: Final = 7
 
 def _plan(call: Arguments, *, keep: bool) -> Calls:
     """Return the plan that runs a call on the NumPy engine, on arrays over the tensors' memory."""
-    engine: Any = call.engine
     if call.seed is None:
-        return _plan_without_dropout(engine, CallConfig(call.spec, call.schedule, keep))
-    dropout = engine.dropout(call.spec, DropoutState(engine.name, int(call.seed)))
-    return engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))  # type: ignore[no-any-return]
+        return _plan_without_dropout(call.engine, CallConfig(call.spec, call.schedule, keep))
+    dropout = call.engine.dropout(call.spec, DropoutState(call.engine.name, int(call.seed)))
+    return call.engine.plan(CallConfig(call.spec, call.schedule, keep, dropout))  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=KNOWN_MAX)

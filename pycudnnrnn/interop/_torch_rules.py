@@ -46,14 +46,11 @@ def algorithm(spec: RNNSpec, T: int, B: int, gpu: Gpu, *, packed: bool, backward
     small_h = spec.num_units <= (trained if backward else trained * 3 // 2)
     if small_h and gpu.major >= 6 and spec.dtype is not DType.FLOAT64:
         return Algorithm.PERSIST_STATIC_SMALL_H
-    if spec.dtype is DType.FLOAT16 and _has_static_sizes(spec) and _runs_static(spec, T, B, gpu):
+    multiples = spec.num_units % 128 == 0 and spec.input_size % 128 == 0
+    static = spec.num_pseudo_layers == 1 and spec.num_units <= STATIC_UNITS_MAX and multiples
+    if spec.dtype is DType.FLOAT16 and static and _runs_static(spec, T, B, gpu):
         return Algorithm.PERSIST_STATIC
     return Algorithm.STANDARD
-
-
-def _has_static_sizes(spec: RNNSpec) -> bool:
-    multiples = spec.num_units % 128 == 0 and spec.input_size % 128 == 0
-    return spec.num_pseudo_layers == 1 and spec.num_units <= STATIC_UNITS_MAX and multiples
 
 
 def _runs_static(spec: RNNSpec, T: int, B: int, gpu: Gpu) -> bool:

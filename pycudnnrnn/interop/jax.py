@@ -122,9 +122,8 @@ def rnn(
     traced_lengths = isinstance(sequence_lengths, jax.Array)
     fixed = check_lengths(None if traced_lengths else sequence_lengths, T, B)
     call = Traced(spec, Schedule(T, B, fixed, time_major), is_training, _runner_of(platform, spec, arrays))
-    size = call.shapes["params"].shape
     check_size("params", params, spec, call.runner.engine)
-    _arrays.check_shape("params", params, size, "one flat buffer of params_size() elements")
+    _arrays.check_shape("params", params, call.shapes["params"].shape, "one flat buffer of params_size() elements")
     operands = {"params": params, "x": input_data, "hx": _state("input_h", input_h, spec, call.shapes["hx"].shape)}
     if spec.has_cell_state:
         operands["cx"] = _state("input_c", input_c, spec, call.shapes["cx"].shape)

@@ -15,7 +15,7 @@ import click
 
 from pycudnnrnn import convert as converters
 from pycudnnrnn._checks import Assumption, some, warn
-from pycudnnrnn._tf1.tensors import from_tf
+from pycudnnrnn._tf1.tensors import from_tf, tf_tensors
 from pycudnnrnn.checkpoint.folder import INDEX, is_tensorflow
 from pycudnnrnn.checkpoint.items import Model
 from pycudnnrnn.cli import _files
@@ -263,4 +263,5 @@ def of_saver(models: dict[str, Model | None], arrays: dict[str, Any], *, prefix:
     if others := some(sorted(models.keys() - {chosen[0]}), repr):
         warn(f"left out, since one model is converted at a time: {others}")
     model = rnns[chosen[0]]
-    return Canonical(model.spec, *map(tuple, from_tf(model.spec, model.take(arrays))))
+    tensors = {tensor.name: arrays[model.scope + tensor.name] for tensor in tf_tensors(model.spec)}
+    return Canonical(model.spec, *map(tuple, from_tf(model.spec, tensors)))
