@@ -69,8 +69,8 @@ def test_dimensions(lib):
     assert (of_weights["dataType"].name, of_weights["nbDims"], of_weights["dimA"]) == ("HALF", 3, (5, 6, 7))
 
 
-def test_other_lengths_can_be_set_and_none_are_full_and_a_large_batch_passes(lib):
-    with RNNDataDescriptor(lib, DType.FLOAT32, 7, 3, 4) as descriptor:
+def test_other_lengths_can_be_set_and_a_large_batch_passes(lib):
+    with RNNDataDescriptor(lib, DType.FLOAT32, 7, 3, 4, lengths=Schedule(7, 3).lengths_int32) as descriptor:
         assert descriptor.read()["seqLengthArray"] == [7, 7, 7]
         descriptor.set_lengths(np.array([7, 2, 1], np.int32))
         got = descriptor.read()
@@ -97,5 +97,5 @@ def test_the_fill_is_a_zero_and_not_null(lib, monkeypatch):
         return bind(function, *left, **values)
 
     monkeypatch.setattr(Function, "bind", watched)
-    RNNDataDescriptor(lib, DType.FLOAT64, 5, 2, 4)
+    RNNDataDescriptor(lib, DType.FLOAT64, 5, 2, 4, lengths=[5, 5])
     assert [fill.raw for fill in fills if fill is not None] == [bytes(8)]

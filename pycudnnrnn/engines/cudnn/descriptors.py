@@ -14,17 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pycudnnrnn import _libcudnn as c
-from pycudnnrnn._checks import check_int
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines.cudnn.owned import Owned
 from pycudnnrnn.errors import ArgumentError, EngineError, version_text
 from pycudnnrnn.layout import arithmetic_layout
 from pycudnnrnn.passes import CallConfig
-from pycudnnrnn.schedule import check_lengths
 from pycudnnrnn.spec import (
     INT32_MAX,
     STANDARD_ALGORITHMS,
-    TIME_MAX,
     Algorithm,
     BiasMode,
     DType,
@@ -90,15 +87,10 @@ _MATH: Final = {m: "TENSOR_OP_MATH_ALLOW_CONVERSION" if "allow" in m else f"{m.n
 class TensorDescriptor(Owned, kind="TensorDescriptor"):
     """Describe a packed tensor in device memory.
 
-    Raises:
-        ArgumentError: more than 2**31 - 1 elements.
-
     Source: cudnnSetTensorNdDescriptor (cudnn_ops.h, 9.28).
     """
 
     def __init__(self, library: Library, dtype: DType, dims: Sequence[int]) -> None:
-        if math.prod(dims) > INT32_MAX:
-            raise ArgumentError("dims", f"at most {INT32_MAX} elements", dims)
         strides = [math.prod(dims[i + 1 :]) for i in range(len(dims))]
         super().__init__(library)
         self._configure(library.cudnnSetTensorNdDescriptor, self, DATA_TYPES[dtype], len(dims), dims, strides)
@@ -170,11 +162,11 @@ class DropoutDescriptor(Owned, kind="DropoutDescriptor"):
 class RNNDescriptor(Owned, kind="RNNDescriptor"):
     """Describe an RNN to cuDNN.
 
-    `algo` replaces the spec's, which may be "auto". Without a `dropout` descriptor the RNN has no dropout, even if the
-    spec has some. `padded_io` must be on for the unpacked layouts; it is off for the packed one, as in PyTorch.
+    `algo` replaces the spec's. Without one, "auto" is the standard algorithm. Without a `dropout` descriptor the RNN
+    has no dropout, even if the spec has some. `padded_io` must be on for the unpacked layouts; it is off for the packed
+    one, as in PyTorch.
 
     Raises:
-        ArgumentError: algorithm "auto", which must be resolved before.
         EngineError: bfloat16 before cuDNN 9.13.
 
     Source: cudnnSetRNNDescriptor_v8, cudnnRNNSetClip_v9 (cudnn_adv.h, 9.28).
@@ -184,10 +176,10 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
         self, library: Library, spec: RNNSpec, dropout: DropoutDescriptor | None = None, *,
         algo: Algorithm | None = None, padded_io: bool = True,
     ) -> None:  # fmt: skip
-        spec = spec if algo in {None, spec.algo} else spec.replace(algo=algo)
-        if spec.algo is Algorithm.AUTO:
-            raise ArgumentError("algo", "one algorithm ('auto' is decided before a descriptor is made)", "'auto'")
-        _check_data_type(library, spec.dtype)
+        spec = spec.replace(algo=algo or spec.untuned_algo)
+        if spec.dtype is DType.BFLOAT16 and library.version < BFLOAT16_SINCE:
+            since, got = version_text(BFLOAT16_SINCE), version_text(library.version)
+            raise EngineError(f"bfloat16 needs cuDNN {since} or newer; this is {got}")
         super().__init__(library, *(() if dropout is None else (dropout,)))
         padding = c.cudnnRNNPaddingMode_t.ENABLED if padded_io else c.cudnnRNNPaddingMode_t.DISABLED
         self._configure(library.cudnnSetRNNDescriptor_v8, self, *rnn_arguments(spec).values(), dropout, padding)
@@ -206,34 +198,24 @@ class RNNDescriptor(Owned, kind="RNNDescriptor"):
 
 
 class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
-    """Describe a batch of sequences. `lengths` of None means `time` for each.
+    """Describe a batch of sequences, whose sizes and lengths have been checked.
 
     cuDNN fills the output past a sequence's end with zeros. With a NULL fill it would be undefined.
-
-    Raises:
-        ArgumentError: a size below 1, more than 65535 time steps, or a length outside 0 to `time`.
-        ArgumentTypeError: lengths that are not integers on the host.
-        EngineError: bfloat16 before cuDNN 9.13.
 
     Source: cudnnSetRNNDataDescriptor (cudnn_adv.h, 9.28).
     """
 
     def __init__(
-        self, library: Library, dtype: DType, time: int, batch: int, vector_size: int, *, lengths: Any = None,
+        self, library: Library, dtype: DType, time: int, batch: int, vector_size: int, *,
+        lengths: Sequence[int] | npt.NDArray[np.integer[Any]],
         layout: c.cudnnRNNDataLayout_t = c.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED,
     ) -> None:  # fmt: skip
-        _check_data_type(library, dtype)
-        check_int("time", time, 1, TIME_MAX)
-        check_int("batch", batch, 1, INT32_MAX)
-        check_int("vector_size", vector_size, 1, INT32_MAX)
-        checked = check_lengths(lengths, time, batch)
-        lengths = np.full(batch, time, np.int32) if checked is None else np.array(checked, np.int32)
         super().__init__(library)
         self.pointer = self._pointer
-        self._lengths = lengths
+        self._lengths = np.array(lengths, np.int32)
         self._set = library.cudnnSetRNNDataDescriptor.bind(
             rnnDataDesc=self, dataType=DATA_TYPES[dtype], layout=layout, maxSeqLength=time, batchSize=batch,
-            vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(lengths),
+            vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(self._lengths),
             paddingFill=(ctypes.c_char * 8)(),
         )  # fmt: skip
         self._configure(self._set)
@@ -249,13 +231,6 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
         batch = get.read(self, 0, (ctypes.c_int * 0)(), fill)["batchSize"]  # how many lengths there are
         lengths = (ctypes.c_int * batch)()
         return get.read(self, batch, lengths, fill) | {"seqLengthArray": list(lengths), "paddingFill": fill.raw}
-
-
-def _check_data_type(library: Library, dtype: DType) -> None:
-    if dtype is DType.BFLOAT16 and library.version < BFLOAT16_SINCE:
-        raise EngineError(
-            f"bfloat16 needs cuDNN {version_text(BFLOAT16_SINCE)} or newer; this is {version_text(library.version)}"
-        )
 
 
 def check_params(spec: RNNSpec) -> None:

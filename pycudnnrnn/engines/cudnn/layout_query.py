@@ -74,7 +74,7 @@ def query_without_gpu(library: Library, spec: RNNSpec) -> ParamLayout:
         EngineError: the library does not support this RNN.
     """
     handle = NoHandle(library)
-    with RNNDescriptor(library, spec, algo=spec.untuned_algo) as rnn:
+    with RNNDescriptor(library, spec) as rnn:
         return query_layout(handle, rnn, spec, NOWHERE, weight_space_nbytes(handle, rnn))
 
 

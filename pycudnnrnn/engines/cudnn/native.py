@@ -230,9 +230,9 @@ class DataDescriptors:
         layouts = cudnnRNNDataLayout_t
         layout = layouts.SEQ_MAJOR_UNPACKED if schedule.time_major else layouts.BATCH_MAJOR_UNPACKED
         layout = layouts.SEQ_MAJOR_PACKED if schedule.packed else layout
-        T, B, lengths = schedule.T, schedule.B, schedule.lengths
+        T, B = schedule.T, schedule.B
         self.x, self._y = (
-            RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=lengths, layout=layout)
+            RNNDataDescriptor(library, spec.dtype, T, B, width, lengths=schedule.lengths_int32, layout=layout)
             for width in (spec.input_size, spec.output_size)
         )
         self.pointers = self.x.pointer, self._y.pointer

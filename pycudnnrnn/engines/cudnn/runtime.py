@@ -75,7 +75,7 @@ class Runtime:
         with (
             self.launching("asking for a layout") as handle,
             DropoutDescriptor.of_none(handle) as dropout,
-            RNNDescriptor(self.library, spec, dropout, algo=spec.untuned_algo) as rnn,
+            RNNDescriptor(self.library, spec, dropout) as rnn,
         ):
             nbytes = weight_space_nbytes(handle, rnn)
             base = self.device.empty((nbytes,), BYTES)
