@@ -66,6 +66,15 @@ def candidates(config: CallConfig) -> Iterator[CallConfig]:
             yield candidate
 
 
+def resolved(runtime: Runtime, config: CallConfig, data: Arrays | None = None) -> CallConfig:
+    """Return the configuration with algorithm "auto" resolved."""
+    spec = config.spec
+    if spec.algo is not Algorithm.AUTO:
+        return config
+    choice = choose(runtime, config, data)
+    return config._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
+
+
 def choose(runtime: Runtime, config: CallConfig, data: Arrays | None) -> AlgorithmChoice:
     """Return the fastest candidate: the known choice or, if there is none, the result of measuring on `data`.
 

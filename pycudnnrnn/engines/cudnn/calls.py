@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pycudnnrnn import passes
 from pycudnnrnn.engines import Results
+from pycudnnrnn.engines.cudnn.algorithms import resolved
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, Masks, states_nbytes
 from pycudnnrnn.engines.cudnn.native import DataDescriptors, NativeCalls
@@ -42,11 +43,9 @@ class CudnnCalls:
     library of the arrays. That stream then waits for the first, and the workspace is freed on the first.
     """
 
-    def __init__(
-        self, runtime: Runtime, config: CallConfig, resolved: Callable[[CallConfig, Arrays | None], CallConfig]
-    ) -> None:
-        """Leave all else to `prepare`, or to the first forward: `resolved` may measure algorithms on its arrays."""
-        self._runtime, self._device, self._config, self._resolved = runtime, runtime.device, config, resolved
+    def __init__(self, runtime: Runtime, config: CallConfig) -> None:
+        """Leave all else to `prepare`, or to the first forward, on whose arrays algorithms may be measured."""
+        self._runtime, self._device, self._config = runtime, runtime.device, config
         dropout: CudnnDropout | None = config.dropout
         self._around = {} if dropout is None else {passes.FORWARD: dropout.forward}
         self._native: NativeCalls | None = None
@@ -55,7 +54,7 @@ class CudnnCalls:
         """Make everything that a plan needs."""
         config = self._config
         with self._runtime.launching("preparing a plan") as handle:
-            native = self._native = self._runtime.native_calls(handle, self._resolved(config, None))
+            native = self._native = self._runtime.native_calls(handle, resolved(self._runtime, config))
             self._data = native.data_descriptors(config.schedule)
             self.spec = native.spec
             self.workspace_nbytes, self.reserve_nbytes = native.workspace_nbytes, native.reserve_nbytes
@@ -71,7 +70,7 @@ class CudnnCalls:
         handle = runtime.handles.on(stream)
         native = self._native
         if native is None:
-            native = self._native = runtime.native_calls(handle, self._resolved(config, inputs))
+            native = self._native = runtime.native_calls(handle, resolved(runtime, config, inputs))
         y, hy, cy, reserve, workspace = map(native.new(*ALLOCATED).get, ALLOCATED)
         workspace_at, *results_at = device.addresses(workspace, y, hy, cy, reserve)
         data, around = native.data(handle, schedule), self._around.get(passes.FORWARD)
@@ -86,24 +85,16 @@ class CudnnCalls:
     def _run(self, which: Pass, at: Sequence[int | None], around: Any, *, accumulate: bool = False) -> None:
         stream = self._device.stream()
         if stream is not self._stream:
-            self._belong_to(stream)
+            if self._stream is not None and self._stream.ptr != stream.ptr:
+                raise StateError(
+                    f"this plan belongs to stream {self._stream.ptr:#x}, on which its first call ran, and the current "
+                    f"stream is {stream.ptr:#x}: prepare a plan for each stream"
+                )
+            self._stream = stream
         self._stream_memory.on(stream)
         native: Any = self._native  # prepared
         handle = self._runtime.handles.on(stream)
         native.run(which, self._data, self._workspace_at, at, handle, around, accumulate=accumulate)
-
-    def _belong_to(self, stream: Any) -> None:
-        """Bind this plan to the stream of its first call.
-
-        Raises:
-            StateError: a call on another stream.
-        """
-        if self._stream is not None and self._stream.ptr != stream.ptr:
-            raise StateError(
-                f"this plan belongs to stream {self._stream.ptr:#x}, on which its first call ran, and the current "
-                f"stream is {stream.ptr:#x}: prepare a plan for each stream"
-            )
-        self._stream = stream
 
     def hold(self, params: Any | None) -> None:
         """Do nothing: cuDNN reads params as they are."""
@@ -237,9 +228,7 @@ class AddressedCalls:
             CaptureError: the stream is being captured.
             EngineError: cuDNN asks for more memory with these random states than it did when this was made.
         """
-        which = (
-            (passes.BACKWARD_DATA,) if at.get("d_params") is None else (passes.BACKWARD_DATA, passes.BACKWARD_WEIGHTS)
-        )
+        which = (passes.BACKWARD_DATA,) if at.get("d_params") is None else passes.PASSES[1:]
         self._run(which, BACKWARD, stream, schedule, at, states)
 
     def _run(
@@ -260,7 +249,7 @@ class AddressedCalls:
                         f"{each.workspace_nbytes} and {each.reserve_nbytes} bytes" for each in (native, self)
                     )
                     raise EngineError(f"cuDNN asks for workspace and reserve of {asked} here, of {told} before")
-                around = dropout.forward if passes.FORWARD in which else dropout.locked
+                around = dropout.forward if passes.FORWARD in which else lambda _: dropout.lock
                 if streams_own and masks:
                     around = functools.partial(streams_own.forward, dropout=dropout, masks=masks)
             data = native.data(handle, schedule)

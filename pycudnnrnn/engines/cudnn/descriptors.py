@@ -212,7 +212,7 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
     ) -> None:  # fmt: skip
         super().__init__(library)
         self.pointer = self._pointer
-        self._lengths = np.array(lengths, np.int32)
+        self._lengths: Any = np.array(lengths, np.int32)
         self._set = library.cudnnSetRNNDataDescriptor.bind(
             rnnDataDesc=self, dataType=DATA_TYPES[dtype], layout=layout, maxSeqLength=time, batchSize=batch,
             vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(self._lengths),

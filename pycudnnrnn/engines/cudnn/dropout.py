@@ -71,12 +71,6 @@ class DropoutAt:
         self.natives = Natives()
 
     @contextlib.contextmanager
-    def locked(self, handle: Handle) -> Iterator[None]:  # noqa: ARG002  as in `forward`
-        """Hold the lock during the block, which launches a backward."""
-        with self.lock:
-            yield
-
-    @contextlib.contextmanager
     def forward(self, handle: Handle) -> Iterator[None]:
         """Continue from the states in memory in the forward that the block launches."""
         with self.lock:

@@ -10,15 +10,14 @@ from typing import Any
 from pycudnnrnn import _libcudnn, _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
-from pycudnnrnn.engines.cudnn.algorithms import choose
 from pycudnnrnn.engines.cudnn.calls import AddressedCalls, CudnnCalls
 from pycudnnrnn.engines.cudnn.descriptors import ALIGNMENT_NBYTES, check_sizes
 from pycudnnrnn.engines.cudnn.device import CudaDevice, finally_do, in_order
 from pycudnnrnn.engines.cudnn.dropout import CudnnDropout, states_nbytes
 from pycudnnrnn.engines.cudnn.runtime import Runtime
 from pycudnnrnn.errors import ArgumentError
-from pycudnnrnn.passes import GRADIENTS, RESULTS, Arrays, CallConfig, nbytes, slots
-from pycudnnrnn.spec import TIME_MAX, Algorithm, RNNSpec
+from pycudnnrnn.passes import GRADIENTS, RESULTS, CallConfig, nbytes, slots
+from pycudnnrnn.spec import TIME_MAX, RNNSpec
 
 
 class CudnnEngine:
@@ -89,16 +88,8 @@ class CudnnEngine:
             native = self.runtime.native_calls(handle, config)
         return Memory(native.workspace_nbytes, native.reserve_nbytes, nbytes(of_call, RESULTS), gradients)
 
-    def resolved(self, config: CallConfig, data: Arrays | None = None) -> CallConfig:
-        """Return the configuration with algorithm "auto" resolved."""
-        spec = config.spec
-        if spec.algo is not Algorithm.AUTO:
-            return config
-        choice = choose(self.runtime, config, data)
-        return config._replace(spec=spec.replace(algo=choice.algo, math_type=choice.math_type))
-
     def calls(self, config: CallConfig) -> CudnnCalls:
-        return CudnnCalls(self.runtime, config, self.resolved)
+        return CudnnCalls(self.runtime, config)
 
 
 def cudnn_engine(index: int | None) -> CudnnEngine:

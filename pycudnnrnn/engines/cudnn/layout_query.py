@@ -89,10 +89,8 @@ def _layout_of(query: Query, spec: RNNSpec, base: int, nbytes: int) -> ParamLayo
             if address is not None and 0 not in dims:
                 raise LayoutError(f"{what} must have no elements, and cuDNN reports {dims}")
             continue
-        if address is None:
-            raise LayoutError(f"{what} must have the shape {shape}, and cuDNN reports none")
-        if tuple(n for n in dims if n != 1) != tuple(n for n in shape if n != 1):
-            raise LayoutError(f"{what} must have the shape {shape}, and cuDNN reports {dims}")
+        if address is None or [n for n in dims if n != 1] != [n for n in shape if n != 1]:
+            raise LayoutError(f"{what} must have the shape {shape}, and cuDNN reports {dims or 'none'}")
         offset, odd = divmod(address - base, itemsize)
         if odd or offset < 0:
             raise LayoutError(f"{what} is {address - base} bytes from the base, no multiple of {itemsize}")
