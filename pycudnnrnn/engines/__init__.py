@@ -317,11 +317,14 @@ def engine_for(device: str) -> Engine:
         from pycudnnrnn.engines.numpy_engine import NumpyEngine  # noqa: PLC0415
 
         return _engines.setdefault(device, NumpyEngine())
-    from pycudnnrnn.engines.cudnn.engine import cudnn_engine  # noqa: PLC0415
+    from pycudnnrnn._libcudnn import load  # noqa: PLC0415
+    from pycudnnrnn.engines.cudnn.device import CudaDevice  # noqa: PLC0415
+    from pycudnnrnn.engines.cudnn.engine import CudnnEngine  # noqa: PLC0415
 
     index = device.partition(":")[2]
-    engine = cudnn_engine(int(index) if index else None)
-    return _engines.setdefault(device, engine) if index else engine  # the current device may change
+    cuda = CudaDevice(int(index) if index else None)  # None: the current one, which may change
+    name = f"cuda:{cuda.index}"
+    return _engines.get(name) or _engines.setdefault(name, CudnnEngine(load(), cuda))
 
 
 def check_size(name: str, params: Any, spec: RNNSpec, engine: Engine) -> None:

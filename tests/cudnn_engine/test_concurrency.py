@@ -1,15 +1,15 @@
 """Threads and forks, as the shim saw them; test_stream_memory.py has the streams."""
 
-import functools
 import os
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from pycudnnrnn import RNNSpec, _libcudnn, ops
+from pycudnnrnn import RNNSpec, _libcudnn, engines, ops
 from pycudnnrnn.engines import use_engine
-from pycudnnrnn.engines.cudnn import engine, handles, runtime
+from pycudnnrnn.engines.cudnn import handles, runtime
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.ops._dropout import Dropouts
 from pycudnnrnn.passes import FORWARD, CallConfig
@@ -71,16 +71,22 @@ def test_what_two_threads_ask_for_at_once_is_made_once(shim, device, monkeypatch
     running, handle = shim.native.runtime, handles.Handle(shim.native.runtime.library)
     dropouts = Dropouts(RNNSpec("gru", 2, 3, 4, dropout=0.5), {})
     monkeypatch.setattr(_libcudnn, "_libraries", {})
-    monkeypatch.setattr(engine, "_engine", functools.cache(lambda index: (engine.CudaDevice(index), index)))
-    monkeypatch.setattr(engine, "CudaDevice", lambda _: None)
     for owner, name, ask in (
         (runtime, "DropoutAt", lambda _: running.dropout_at(handle, None, 0.5)),
         (runtime, "StreamStates", lambda _: running.states_on(handle, device.stream().ptr)),
         (shim.native, "dropout", lambda _: dropouts.on(shim.native)),
         (_libcudnn, "Library", lambda _: _libcudnn.load()),
-        (engine, "CudaDevice", lambda _: engine.cudnn_engine(0)),
     ):
         assert makings(monkeypatch, owner, name, ask) == 1, name
+
+
+def test_threads_that_ask_for_an_engine_at_once_get_the_same_one(monkeypatch):
+    engine, meet = "pycudnnrnn.engines.cudnn.engine.CudnnEngine", meeting()
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.device.CudaDevice", lambda index: SimpleNamespace(index=index))
+    monkeypatch.setattr(engine, lambda *_: (object(), meet())[0])
+    monkeypatch.setattr(engines, "_engines", {})
+    first, second = together(2, lambda _: engines.engine_for("cuda:0"))
+    assert first is second
 
 
 def test_random_states_at_an_address_are_locked_while_they_are_written_or_read(shim, device, monkeypatch):

@@ -6,6 +6,7 @@ waits for its stream, wherever the arrays of a call are.
 
 import copy
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,7 +47,14 @@ def test_a_layer_is_built_moved_cast_and_written_to_where_it_lives(device, monke
 
 
 def test_cuda_is_whichever_device_is_current_at_the_call(monkeypatch):
-    current = iter(("first", "second"))
-    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.cudnn_engine", lambda index: index or next(current))
+    current = iter((3, 5))
+
+    def device_of(index):
+        return SimpleNamespace(index=next(current) if index is None else index)
+
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.device.CudaDevice", device_of)
+    monkeypatch.setattr("pycudnnrnn.engines.cudnn.engine.CudnnEngine", lambda _, device: device)
     monkeypatch.setattr(engines, "_engines", {})
-    assert [engines.engine_for(name) for name in ("cuda", "cuda:7", "cuda", "cuda:7")] == ["first", 7, "second", 7]
+    got = [engines.engine_for(name) for name in ("cuda", "cuda:7", "cuda", "cuda:7", "cuda:3")]
+    assert [engine.index for engine in got] == [3, 7, 5, 7, 3]
+    assert got[0] is got[4]

@@ -43,10 +43,10 @@ class Cuda:
 def machine(engine=None):
     """Give the device for a `with` block; on the shim `engine` computes, the NumPy engine if None."""
     if not ON_SHIM:
+        from pycudnnrnn.engines import engine_for
         from pycudnnrnn.engines.cudnn.device import CudaDevice
-        from pycudnnrnn.engines.cudnn.engine import cudnn_engine
 
-        cuda = Cuda(cudnn_engine(None), CudaDevice())
+        cuda = Cuda(engine_for("cuda"), CudaDevice())
         if os.environ.get("PYCUDNNRNN_GPU_POOL") == "none":  # under a sanitizer
             cuda.device.xp.cuda.set_allocator(None)
         yield cuda

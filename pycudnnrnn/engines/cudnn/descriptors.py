@@ -206,16 +206,15 @@ class RNNDataDescriptor(Owned, kind="RNNDataDescriptor"):
     """
 
     def __init__(
-        self, library: Library, dtype: DType, time: int, batch: int, vector_size: int, *,
-        lengths: Sequence[int] | npt.NDArray[np.integer[Any]],
+        self, library: Library, dtype: DType, time: int, batch: int, vector_size: int, *, lengths: Any,
         layout: c.cudnnRNNDataLayout_t = c.cudnnRNNDataLayout_t.SEQ_MAJOR_UNPACKED,
     ) -> None:  # fmt: skip
         super().__init__(library)
         self.pointer = self._pointer
-        self._lengths: Any = np.array(lengths, np.int32)
+        self._lengths = lengths = np.array(lengths, np.int32)
         self._set = library.cudnnSetRNNDataDescriptor.bind(
             rnnDataDesc=self, dataType=DATA_TYPES[dtype], layout=layout, maxSeqLength=time, batchSize=batch,
-            vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(self._lengths),
+            vectorSize=vector_size, seqLengthArray=(ctypes.c_int * batch).from_buffer(lengths),
             paddingFill=(ctypes.c_char * 8)(),
         )  # fmt: skip
         self._configure(self._set)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from pycudnnrnn import _libcudnn, _locks
 from pycudnnrnn._libcudnn import Library
 from pycudnnrnn.engines import DropoutState, Memory
 from pycudnnrnn.engines.cudnn.calls import AddressedCalls, CudnnCalls
@@ -90,24 +88,3 @@ class CudnnEngine:
 
     def calls(self, config: CallConfig) -> CudnnCalls:
         return CudnnCalls(self.runtime, config)
-
-
-def cudnn_engine(index: int | None) -> CudnnEngine:
-    """Return the engine of a device, or of the current one for None. It is made once.
-
-    Raises:
-        MissingDependencyError: CuPy is not installed.
-        EngineError: no such device, or no libcudnn that can be used.
-    """
-    index = CudaDevice().index if index is None else index
-    with _making:  # the cache by itself would let two threads make one each
-        return _engine(index)
-
-
-_making = _locks.lock()
-
-
-@functools.cache
-def _engine(index: int) -> CudnnEngine:
-    device = CudaDevice(index)
-    return CudnnEngine(_libcudnn.load(), device)
