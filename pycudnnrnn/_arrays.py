@@ -116,7 +116,7 @@ def _library_of_type(kind: type) -> str:
 
 
 def _check_plain(name: str, array: Any, library: str) -> None:
-    """Raise an error for tracers and other arrays that only their own library can handle."""
+    """Raise an error for a tracer, and for a torch tensor that is lazy, not dense, or has a history."""
     module = sys.modules[library]
     if library == "jax":
         if isinstance(array, module.core.Tracer):
@@ -125,25 +125,19 @@ def _check_plain(name: str, array: Any, library: str) -> None:
         if array.is_deleted():
             raise ArgumentError(name, "an array that has its memory", "one that was deleted or donated")
         return
-    _check_in_memory(name, array)
-    if array.requires_grad and module.is_grad_enabled():
-        expected = "a tensor without a history: detach() it, or let interop.torch keep the gradients"
-        raise ArgumentError(name, expected, "one that requires grad")
-
-
-def _check_in_memory(name: str, tensor: Any) -> None:
-    """Raise an error for a torch tensor whose values are not in its memory: one that is traced, lazy or not dense."""
-    torch = sys.modules["torch"]
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise ArgumentTypeError(name, "a plain torch tensor (interop.torch has modules for traces)", type(tensor))
+    if type(array).__torch_dispatch__ is not module.Tensor.__torch_dispatch__:
+        raise ArgumentTypeError(name, "a plain torch tensor (interop.torch has modules for traces)", type(array))
     try:
-        dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_neg() or tensor.is_conj())
-        in_memory = (dense and (tensor.data_ptr() != 0 or not tensor.numel())) or tensor.is_meta
+        dense = array.layout is module.strided and not (array.is_nested or array.is_neg() or array.is_conj())
+        in_memory = (dense and (array.data_ptr() != 0 or not array.numel())) or array.is_meta
     except (RuntimeError, ValueError):  # of a functorch wrapper, or of a parameter without its size
         in_memory = False
     if not in_memory:
         expected = "a dense tensor with its values in memory: resolve_neg(), to_dense() or clone() may return one"
-        raise ArgumentError(name, expected, f"a tensor of layout {tensor.layout} whose memory does not have its values")
+        raise ArgumentError(name, expected, f"a tensor of layout {array.layout} whose memory does not have its values")
+    if array.requires_grad and module.is_grad_enabled():
+        expected = "a tensor without a history: detach() it, or let interop.torch keep the gradients"
+        raise ArgumentError(name, expected, "one that requires grad")
 
 
 def to_engine(name: str, array: Any, device: str, xp: Any) -> Any:
@@ -289,14 +283,12 @@ def to_host(name: str, array: Any) -> Any:
     Raises:
         ArgumentError: its memory cannot be shared.
     """
-    if isinstance(array, np.ndarray):
-        return plain(name, array)
     if library_of(array) == "torch":
         array = array.detach()  # only the numbers are asked for
     library = kind_of(name, array).library
-    if library == "cupy":
-        return move(array, np)
-    return np.asarray(array) if library == "jax" else _shared(name, array.cpu(), ArrayKind("torch", "cpu"), np)
+    if library == "torch":
+        return to_engine(name, array.cpu(), "cpu", np)
+    return move(array, np) if library == "cupy" else np.asarray(array)
 
 
 def host_values(name: str, values: Any) -> npt.NDArray[Any]:

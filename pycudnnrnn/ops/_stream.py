@@ -189,10 +189,8 @@ def _copy_of(state: Any) -> Any:
 
 def _address(engine: Engine, params: Any) -> int | None:
     """Return the address of params of another library, whose memory can move; None for the engine's own arrays."""
-    arrays = engine.arrays
-    return (
-        None if arrays.holds(params) else arrays.address(_arrays.to_engine("params", params, engine.device, engine.xp))
-    )
+    native = _arrays.to_engine("params", params, engine.device, engine.xp)
+    return None if native is params else engine.arrays.address(native)
 
 
 def _zeros(engine: Engine, slot: Slot) -> Any:

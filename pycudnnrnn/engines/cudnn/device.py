@@ -63,7 +63,7 @@ def in_order(device: CudaDevice, stream: Any, others: Sequence[Any]) -> Iterator
         yield
 
 
-class Watch:
+class Watch(contextlib.AbstractContextManager[Any]):
     """A context for work on one device. It raises `DeviceLostError` for errors after which the device is unusable.
 
     `ask` makes a CUDA call that fails once the device is lost, because cuDNN's statuses do not report that.
@@ -86,9 +86,6 @@ class Watch:
         device_lost = lost(self._device, error, cuda)
         if device_lost is not None:
             raise device_lost from error
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None:

@@ -109,9 +109,8 @@ class NativeCalls:
         self._equal = DataDescriptors(library, spec, self.batch)
         self._ragged_data: dict[Handle, DataDescriptors] = {}
         mode = cudnnForwardMode_t.TRAINING if training else cudnnForwardMode_t.INFERENCE
-        self.params_nbytes = rnn.params_nbytes
         self.workspace_nbytes, self.reserve_nbytes = self._ask_sizes(handle, mode)
-        self.slots = dict(slots(spec, self.batch, self.params_nbytes // spec.dtype.itemsize))
+        self.slots = dict(slots(spec, self.batch, rnn.params_nbytes // spec.dtype.itemsize))
         for name, nbytes in (("workspace", self.workspace_nbytes), ("reserve", self.reserve_nbytes)):
             self.slots[name] = Slot((nbytes,) if nbytes else None, BYTES)
         self.passes = PASSES if training else (FORWARD,)
@@ -121,7 +120,7 @@ class NativeCalls:
         self._fixed = fixed = {  # must live as long as the calls
             "fwdMode": mode, "devSeqLengths": None, "hDesc": h, "cDesc": c,
             "addGrad": cudnnWgradMode_t.ADD,  # cuDNN documents only ADD
-            "weightSpaceSize": self.params_nbytes, "workSpaceSize": self.workspace_nbytes,
+            "weightSpaceSize": rnn.params_nbytes, "workSpaceSize": self.workspace_nbytes,
             "reserveSpaceSize": self.reserve_nbytes,
         }  # fmt: skip
         self.calls: dict[Pass, Any] = {}
