@@ -51,6 +51,7 @@ BATCHES = {
     "one": (1, 1, None),
     "few": (40, 2, None),
     "many": (9, 33, None),
+    "many end early": (6, 140, [6] * 2 + [3] * 138),
 }
 """Tiles have several heights, and matrices are packed where rows are many."""
 

@@ -78,7 +78,7 @@ BOTH = {"direction": "bidirectional"}
 FEW = {
     "three layers": (("lstm", 3, 320, 80), {}, 37, 5, None),
     "skip input, many rows": (("lstm", 1, 256, 256), {"input_mode": "skip_input"}, 400, 8, None),
-    "many more inputs than units": (("rnn_relu", 1, 64, 2000), {}, 1, 1000, None),
+    "many more inputs than units": (("rnn_relu", 1, 8, 4096), {}, 2, 500, None),
     "a GRU": (("gru", 1, 200, 200), {"dtype": "float64"}, 1, 4, None),
     "skip input": (("lstm", 1, 400, 400), {"input_mode": "skip_input"}, 1, 1, None),
     "both directions": (("rnn_relu", 1, 320, 40), BOTH | {"dtype": "float64"}, 20, 5, None),
