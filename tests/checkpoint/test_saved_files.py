@@ -262,6 +262,7 @@ MANY = {
     "an op": (lambda _: Saver({"rnn": OP}), r"items\['rnn'\].*checkpoint\.save\(path, op, params\)"),
     "a layer alone": (lambda _: Saver(LAYER), r"items.*such as \[layer\]"),
     "one name twice": (lambda _: Saver([LAYER, built(CudnnGRU)]), "items.*'cudnn_gru' twice"),
+    "a key of a number": (lambda _: Saver({1: np.zeros(2)}), "items: 1, expecting a string"),
     "a complex dtype": (lambda path: Saver({"a": np.zeros(3, complex)}).save(path), "a dtype"),
     "the format's own name": (lambda path: Saver({"__metadata__": np.zeros(3)}).save(path), "name.*__metadata__"),
     "an op alone": (lambda path: checkpoint.save(path, OP), r"params: None, .*save\(path, op, params\)"),
