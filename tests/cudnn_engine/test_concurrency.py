@@ -12,7 +12,7 @@ from pycudnnrnn.engines import use_engine
 from pycudnnrnn.engines.cudnn import handles, runtime
 from pycudnnrnn.errors import EngineError
 from pycudnnrnn.ops._dropout import Dropouts
-from pycudnnrnn.passes import FORWARD, CallConfig
+from pycudnnrnn.passes import BACKWARD_DATA, FORWARD, CallConfig
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.testing.strategies import make_problem
 from tests.helpers.examples import PROFILE
@@ -97,13 +97,15 @@ def test_random_states_at_an_address_are_locked_while_they_are_written_or_read(s
         lock = shim.native.runtime.dropout_at(handle, states, 0.5).lock = mock.MagicMock()
     lock.__enter__.side_effect = lambda: order.append("lock")
     lock.__exit__.side_effect = lambda *_: order.append("free")
-    for name in ("cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor", "cudnnRNNForward"):
+    backward = "cudnnRNNBackwardData_v8"
+    for name in ("cudnnSetDropoutDescriptor", "cudnnRestoreDropoutDescriptor", "cudnnRNNForward", backward):
         monkeypatch.setattr(shim, name, lambda *_, name=name: order.append(name))
     shim.native.write_dropout_states(0x10, states, 7)
-    at = dict.fromkeys((*FORWARD.names, "workspace"), 0x1000) | dict.fromkeys(("cx", "cy"))
+    at = dict.fromkeys((*FORWARD.names, *BACKWARD_DATA.names, "workspace"), 0x1000) | dict.fromkeys(("cx", "cy"))
     batch.forward(0x10, config.schedule, at, states=states)
+    batch.backward(0x10, config.schedule, at, states=states)
     seeds, forward = ["cudnnSetDropoutDescriptor"], ["cudnnRestoreDropoutDescriptor", "cudnnRNNForward"]
-    assert order == ["lock", *seeds, "free", "lock", *forward, "free"]
+    assert order == ["lock", *seeds, "free", "lock", *forward, "free", "lock", backward, "free"]
 
 
 def test_a_forked_child_is_refused_and_destroys_nothing_and_the_parent_goes_on(shim, device):
