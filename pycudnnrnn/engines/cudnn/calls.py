@@ -80,9 +80,9 @@ class CudnnCalls:
         return y, hy, cy, CudnnReserve(runtime, native, schedule, inputs | {"y": y, "reserve": reserve}, (stream,))
 
     def bind(self, which: Pass, arrays: Arrays, at: Sequence[int | None]) -> Callable[..., None]:  # noqa: ARG002
-        return functools.partial(self._run, which, at, self._around.get(which))
+        return functools.partial(self._run, which, at)
 
-    def _run(self, which: Pass, at: Sequence[int | None], around: Any, *, accumulate: bool = False) -> None:
+    def _run(self, which: Pass, at: Sequence[int | None], *, accumulate: bool = False) -> None:
         stream = self._device.stream()
         if stream is not self._stream:
             if self._stream is not None and self._stream.ptr != stream.ptr:
@@ -93,7 +93,7 @@ class CudnnCalls:
             self._stream = stream
         self._stream_memory.on(stream)
         native: Any = self._native  # prepared
-        handle = self._runtime.handles.on(stream)
+        handle, around = self._runtime.handles.on(stream), self._around.get(which)
         native.run(which, self._data, self._workspace_at, at, handle, around, accumulate=accumulate)
 
     def hold(self, params: Any | None) -> None:
