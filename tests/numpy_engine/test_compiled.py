@@ -6,7 +6,8 @@ Where the environment names NumPy's kernels for the whole run, what compares the
 import dataclasses
 import itertools
 import threading
-from concurrent.futures import Future
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from pycudnnrnn.engines.numpy_engine import calls, engine, kernels_in_use
 from pycudnnrnn.engines.numpy_engine.calls import blocks_of
 from pycudnnrnn.engines.numpy_engine.cells import CELLS, Steps
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
-from pycudnnrnn.engines.numpy_engine.compiled import threads
+from pycudnnrnn.engines.numpy_engine.compiled import teams, threads
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
@@ -57,7 +58,7 @@ BATCHES = {
 
 LIMITS = {
     "as they are": {},
-    "threads": {"WORK_MIN": 1, "MEETING": 0},
+    "threads": {"WORK_MIN": 1, "WORK_TO_WAKE": 1, "MEETING": 0},
     "blocks": {"BLOCK_ROWS": 9, "BLOCK_ROWS_A_UNIT": 0},
     "a last block of one row": {"BLOCK_ROWS": 1, "BLOCK_ROWS_A_UNIT": 0},
 }
@@ -173,8 +174,8 @@ def bits(problem, *, retain=False, **keywords):
 def eager(running, monkeypatch, request):
     """Let the compiled cells use every thread that they may, whatever the work: each for its sequences, or for all."""
     running("numba")
-    monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    monkeypatch.setattr(compiled, "MEETING", 0)
+    for constant, value in LIMITS["threads"].items():
+        monkeypatch.setattr(compiled, constant, value)
     if request.param == "columns":
         monkeypatch.setattr(compiled, "NEAR_NBYTES", 0)
     return lambda number: monkeypatch.setenv(threads.VARIABLE, str(number))
@@ -231,8 +232,8 @@ def test_groups_of_sequences_share_the_rows_about_equally_and_are_one_where_they
 def test_a_thread_has_sequences_to_itself_if_so_many_still_run(running, monkeypatch, lengths, number):
     running("numba")
     monkeypatch.setenv(threads.VARIABLE, "2")
-    monkeypatch.setattr(compiled, "WORK_MIN", 1)
-    (rooms, _), asked, groups = compiled._panels({"R": np.empty((11, 11), np.float32)}), [], Steps.groups
+    monkeypatch.setattr(compiled, "WORK_TO_WAKE", 1)
+    rooms, asked, groups = compiled._packed({"R": np.empty((11, 11), np.float32)}), [], Steps.groups
     monkeypatch.setattr(compiled, "NEAR_NBYTES", rooms["R"].nbytes // 2)  # two for each thread
     monkeypatch.setattr(Steps, "groups", lambda steps, n, **order: asked.append(n) or groups(steps, n, **order))
     problem_of(SPECS["relu"], 20, len(lengths), lengths).forward()
@@ -250,62 +251,59 @@ def test_a_plan_computes_with_params_that_it_holds_what_it_computes_without(eage
         assert_same(buffers.results(ON_HOST), problem.results())
 
 
-def test_teams_note_the_time_that_they_took_and_none_begins_while_one_thread_works_alone(eager, monkeypatch):
+def test_none_begins_while_one_thread_works_alone(eager, monkeypatch):
     eager(3)
     noted = []
-    monkeypatch.setattr(threads, "note", lambda *times: noted.append(times))
-    problem_of(SPECS["gru bidirectional"]).forward()
-    assert not noted, "each direction has a thread"
+    monkeypatch.setattr(threads, "note", lambda start, ran, number: noted.append(number))
     problem_of(SPECS["gru"]).forward()
-    assert len(noted) == 2, "each layer has a team"
+    assert noted == [3] * 4, "each layer packs and runs"
     monkeypatch.setattr(threads, "in_team", lambda: 1)
-    problem_of(SPECS["gru"]).forward()
-    assert len(noted) == 2
+    problem_of(SPECS["gru bidirectional"]).forward()
+    assert noted[4:] == [1] * 8
 
 
 def test_the_prediction_of_memory_counts_what_both_directions_take_at_once(running, monkeypatch):
     running("numba")
     monkeypatch.setenv(threads.VARIABLE, "2")
-    meet, walk = threading.Barrier(2, timeout=60).wait, compiled._walk
-    monkeypatch.setattr(compiled, "_walk", lambda *arguments, **more: meet() < 2 and walk(*arguments, **more))
     check_told(ops.CudnnGRU(1, 400, 400, input_mode="skip_input", direction="bidirectional"), 100, 20, False)
 
 
-class NeverBegun(Future):
-    def result(self, timeout=None):
-        raise AssertionError("waits for a thread that has not started")
+def busy(kernel, helper):
+    """Every thread of the pool does something else."""
 
 
-class BusyPool:
-    """A pool whose threads all do something else."""
-
-    def __init__(self):
-        self.futures = []
-
-    def submit(self, *call):
-        self.futures.append(NeverBegun())
-        return self.futures[-1]
+def ended(kernel, helper):
+    raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
 
-def test_nobody_waits_for_threads_that_do_not_start(eager, monkeypatch):
+def late(kernel, helper):
+    threading.Timer(0.001, kernel, [helper]).start()
+
+
+@pytest.mark.parametrize("submit", [busy, ended, late])
+@pytest.mark.parametrize("name", ["lstm", "lstm bidirectional"])
+def test_threads_that_do_not_start_or_start_late_are_not_waited_for(eager, monkeypatch, submit, name):
     eager(1)
-    expected = bits(problem_of(SPECS["lstm bidirectional"]))
-    pool = BusyPool()
-    monkeypatch.setattr(compiled, "_pool", lambda: pool)
-    eager(6)
-    assert bits(problem_of(SPECS["lstm bidirectional"])) == expected
-    assert pool.futures
-    assert all(future.cancelled() for future in pool.futures)
+    expected = bits(problem_of(SPECS[name], *BATCHES["many"]))
+    monkeypatch.setattr(compiled, "_pool", lambda: SimpleNamespace(submit=submit))
+    monkeypatch.setattr(compiled, "_awake", [])
+    for number in (2, 6):
+        eager(number)
+        assert bits(problem_of(SPECS[name], *BATCHES["many"])) == expected
 
 
-def test_infinite_biases_of_both_directions_are_data_in_every_thread(eager):
-    """NumPy would warn in a thread that does not know what the caller ignores."""
-    problem = problem_of(SPECS["lstm bidirectional"])
-    for region in problem.op.layout().regions:
-        if region.kind == "bias":
-            problem.params[region.slice] = np.inf if region.lin_layer_id < 4 else -np.inf
+def test_a_helper_that_has_ended_is_not_asked_again(eager):
     eager(2)
-    assert np.isnan(problem.forward().output).all()
+    compiled._awake[:] = []
+    problem_of(SPECS["gru"]).forward()
+    (helper,) = compiled._awake
+    for _ in range(10_000):
+        if helper[0] == teams.GONE:
+            break
+        time.sleep(0.001)
+    assert helper[0] == teams.GONE, "it looks for more for ever"
+    problem_of(SPECS["gru"]).forward()
+    assert [one is helper for one in compiled._awake] == [False]
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -313,22 +311,17 @@ def test_a_thread_that_comes_late_or_leaves_early_changes_nothing(eager, monkeyp
     """Threads of a team begin at any moment; here one after the other, so that each finds what the former left."""
     eager(1)
     expected = bits(problem_of(SPECS[name], *BATCHES["ragged"]))
-    monkeypatch.setattr(compiled, "at_once", lambda functions: [function() for function in reversed(functions)])
+
+    def one_by_one(number, phases):
+        for kernel, groups in phases:
+            size = number // len(groups)
+            for arguments, team in zip(groups, teams.new(len(groups), size), strict=True):
+                for place in reversed(range(size)):
+                    compiled._ready(kernel, arguments[0].dtype)(*arguments, team, place)
+
+    monkeypatch.setattr(compiled, "_together", one_by_one)
     eager(3)
     assert bits(problem_of(SPECS[name], *BATCHES["ragged"])) == expected
-
-
-def test_an_error_in_a_thread_comes_out_after_the_others_have_ended(eager):
-    eager(3)
-    begun, ended = threading.Event(), []
-
-    def fail():
-        begun.set()
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        compiled.at_once([lambda: begun.wait(60), fail, lambda: ended.append(1)])
-    assert ended == [1]
 
 
 def test_a_fork_has_threads_of_its_own(eager):

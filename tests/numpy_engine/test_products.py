@@ -51,7 +51,7 @@ def _tanh_rows(row):
     steps, empty = np.array([[0, len(row)]]), np.empty((0, 1), row.dtype)
     h, y, R, bias = (np.zeros(shape, row.dtype) for shape in ((len(row), 1), (len(row), 1), (0, 0, 1), 1))
     run, x = kernels.ready(kernels.plain, row.dtype), row[:, None].copy()  # without W, x is added to the gates
-    run(h, np.empty_like(x), empty, R, x, R, bias, y, empty, empty, False, steps, teams.team(1), 0)
+    run(h, np.empty_like(x), empty, R, x, R, bias, y, empty, empty, False, steps, *teams.new(1, 1), 0)
     row[:] = y[:, 0]
 
 
@@ -73,5 +73,5 @@ def _sigmoids(x):
     bias = np.array([0, 0, 1000, 0], x.dtype)
     run = kernels.ready(kernels.lstm, x.dtype)
     states = h, c, spare_t, spare_m
-    run(*states, gates, empty, R, x[:, None], R, bias, bounds, R, y, *[empty] * 6, steps, teams.team(1), 0)
+    run(*states, gates, empty, R, x[:, None], R, bias, bounds, R, y, *[empty] * 6, steps, *teams.new(1, 1), 0)
     return c[:, 0]

@@ -86,23 +86,44 @@ def test_threads_are_as_many_as_is_asked_for_or_as_there_are_processors(monkeypa
 
 def test_after_teams_that_lost_time_one_thread_works_alone_for_a_while(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(threads, "_past", SimpleNamespace(lost=0.0, alone_until=0.0))
+    monkeypatch.setattr(threads, "_past", SimpleNamespace(lost=0.0, alone_until=0.0, end=0.0, pieces=0))
     monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setenv(threads.VARIABLE, "5")
+    monkeypatch.setattr(threads, "_processors", lambda: 5)
+    monkeypatch.setenv(threads.VARIABLE, "6")
 
-    def teams(count, ran):
+    def teams(count, ran, number=2):
         for _ in range(count):
-            threads.note(0.004, ran)
+            now[0] += 0.004
+            threads.note(now[0] - 0.004, ran, number)
         return threads.in_team()
 
     assert teams(1000, 0.0037) == 5, "little"
     assert teams(50, 0.0) == 5, "short"
     assert teams(500, 0.004) == 5
+    assert teams(500, 0.0, 1) == 5, "one thread"
     assert teams(120, 0.002) == 5
     assert teams(10, 0.002) == 1
-    assert threads.number() == 5
+    assert threads.number() == 6
     now[0] += threads.ALONE_S
     assert teams(120, 0.002) == 5
+
+
+def test_less_work_is_worth_a_thread_while_pieces_of_it_follow_one_another(monkeypatch):
+    now = [1.0]
+    monkeypatch.setattr(threads, "_past", SimpleNamespace(lost=0.0, alone_until=0.0, end=0.0, pieces=0))
+    monkeypatch.setattr(threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def pieces(count, pause):
+        for _ in range(count):
+            start = now[0] + pause
+            now[0] = start + 0.004
+            threads.note(start, 0.004, 1)
+        return threads.are_awake()
+
+    assert not pieces(16, 0.0009)
+    assert pieces(1, 0.0009)
+    assert not pieces(1, 0.0011)
+    assert not pieces(100, 0.0011)
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "two", "1.5", "²"])

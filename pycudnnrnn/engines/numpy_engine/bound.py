@@ -16,7 +16,7 @@ import numpy as np
 from pycudnnrnn import passes
 from pycudnnrnn._arrays import address, aligned
 from pycudnnrnn.engines import EngineGraph, Results
-from pycudnnrnn.engines.numpy_engine.calls import Calls, run_blocks
+from pycudnnrnn.engines.numpy_engine.calls import Calls
 from pycudnnrnn.engines.numpy_engine.cells import Array, Tape, Weights
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
@@ -140,9 +140,6 @@ class BoundForward:
                 drop(inputs, mask, dropout)
                 if self.reserve:  # a backward needs it
                     self.reserve.masks[layer][:] = mask  # type: ignore[index]  # masks exist if there is dropout
-            runs = [
-                functools.partial(run_blocks, cell.forward_weights, cell.forward, next(following), walk, ready=ready)
-                for walk in walks
-            ]
-            cell.at_once(runs, rows)
+            directions = [(next(following), walk) for walk in walks]
+            cell.run(cell.forward_weights, cell.forward, directions, rows, ready=ready)
         copy_all(self._after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -128,14 +128,3 @@ def blocks_of(spec: RNNSpec, steps: Sequence[Step]) -> Iterator[tuple[slice, Ste
     for block in grouped(steps, max(BLOCK_ROWS, BLOCK_ROWS_A_UNIT * spec.num_units)):
         first, last = min(block)[0], max(block)[1]
         yield slice(first, last), Steps((slice(low - first, high - first), slice(high - low)) for low, high in block)
-
-
-def run_blocks(
-    prepare: Callable[[Weights], Weights], run: Callable[..., None], w: Weights, blocks: Iterable[tuple[Any, ...]], *,
-    ready: bool,
-) -> None:  # fmt: skip
-    """Run one direction of a layer, block by block. `ready`: the weights need no `prepare`."""
-    if not ready:
-        w = prepare(w)
-    for block in blocks:
-        run(w, *block)

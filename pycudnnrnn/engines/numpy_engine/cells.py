@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +29,10 @@ UNEVEN_MAX: Final = 1.5
 
 Pieces = list[tuple[slice, Array]]
 """Gradients of pre-activations: the columns of the stacked gates, and their [rows, columns] array."""
+
+
+Directions = Sequence[tuple["Weights", Sequence[tuple[Any, ...]]]]
+"""For each direction its weights, and for each block of steps what `Cell.forward` or `Cell.backward` takes with it."""
 
 
 class Steps(list[tuple[slice, slice]]):
@@ -140,11 +144,11 @@ class Cell:
         """Return the weights as `backward` reads them, with W as it is."""
         return w
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
-        """Run the steps, updating h and c in place. `tape` is empty where no backward follows."""
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Any:
+        """Run the steps, updating h and c, or return what `run` needs. `tape` is empty if no backward follows."""
         raise NotImplementedError
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Any:
         """Run the steps in reverse, updating dh and dc; tape["gates"] gets the gradients of R h + bR."""
         raise NotImplementedError
 
@@ -152,10 +156,15 @@ class Cell:
         """Return the gradients of W x + bW, after `backward`."""
         return [(slice(None), tape["gates"])]
 
-    def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:  # noqa: ARG002
-        """Run what does not depend on one another: the directions of a layer, over `rows` packed rows each."""
-        for function in functions:
-            function()
+    def run(self, prepare: Any, run: Any, directions: Directions, rows: int, *, ready: bool) -> None:  # noqa: ARG002
+        """Run `forward` or `backward` over the blocks of each direction of a layer, which has so many packed rows.
+
+        `prepare` is the method for their weights, if these are not `ready`.
+        """
+        for w, blocks in directions:
+            weights = w if ready else prepare(w)
+            for block in blocks:
+                run(weights, *block)
 
     def biases(self, w: Weights) -> list[Array]:
         """Return bW and bR, zeros in the place of one that does not exist."""
@@ -205,7 +214,7 @@ class PlainCell(Cell):
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:
         return super().scratch(rows, columns, adds=adds)._replace(backward=0)  # slopes are computed step by step
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Any:  # noqa: ARG002
         gates = self.input_product(w, x, tape, w.bias)
         for rows, now in steps:
             a, h_now = gates[rows], h[now]
@@ -218,7 +227,7 @@ class PlainCell(Cell):
                 tape.keep(rows, h_before=h_now)
             h_now[...] = out[rows] = a
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Any:  # noqa: ARG002
         for rows, now in reversed(steps):
             y, dh_new = tape["gates"][rows], dh[now] + dy[rows]
             # Where y is 0, the gradient is 0 even for NaN. Where y is NaN, the gradient passes. Both as in torch.
@@ -244,7 +253,7 @@ class LSTMCell(Cell):
             names |= {"hidden": self.units, "dh": self.spec.state_size}
         return names
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Any:
         gates = self.input_product(w, x, tape, w.bias)
         inside: Any = None
         i, f, g, o = self.gates
@@ -269,7 +278,7 @@ class LSTMCell(Cell):
                 tape.keep(rows, tanh_c=tanh_c, inside=inside, hidden=hidden)
             h_now[...] = out[rows] = hidden if w.proj is None else hidden.dot(w.proj.T)
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Any:
         gates = tape["gates"]
         slopes, g = gates * (1 - gates), gates[self.gates[2]]  # of a sigmoid
         slopes[self.gates[2]] = 1 - g * g  # of tanh
@@ -309,7 +318,7 @@ class GRUCell(Cell):
     def tape_widths(self) -> dict[str, int]:
         return super().tape_widths() | {"q": self.units}
 
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Any:  # noqa: ARG002
         gates, half = self.input_product(w, x, tape, w.bW), self.half
         for rows, now in steps:
             a, h_now = gates[rows], h[now]
@@ -331,7 +340,7 @@ class GRUCell(Cell):
             h_now += n
             out[rows] = h_now
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Any:  # noqa: ARG002
         gates, slopes = tape["gates"], tape["gates"] * (1 - tape["gates"])
         for rows, now in reversed(steps):
             da, q = gates[rows], tape["q"][rows]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from pycudnnrnn.engines.numpy_engine.calls import Blocks, Calls, run_blocks
+from pycudnnrnn.engines.numpy_engine.calls import Blocks, Calls
 from pycudnnrnn.engines.numpy_engine.cells import Array, Cell, Tape, Weights
 from pycudnnrnn.engines.numpy_engine.dropout import drop
 from pycudnnrnn.engines.numpy_engine.packing import Copy, copy_all
@@ -73,16 +72,15 @@ class NumpyReserve:
         self.touched = True
         for layer in reversed(range(calls.spec.num_layers)):
             below = packing.new_rows(calls.spec.layer_input_size(layer)) if layer else packing.write(dx, after)
-            walks, runs = list(enumerate(calls.directions, layer * D)), []
+            walks, directions = list(enumerate(calls.directions, layer * D)), []
             for p, (columns, blocks) in walks:
                 dy_rows, tape = d_rows if columns is None else d_rows[:, columns], self.tapes[p]
                 walk = [
                     (tape.at(rows) if len(blocks) > 1 else tape, steps, dy_rows[rows], dh[p], dc[p])
                     for rows, steps in reversed(blocks)
                 ]
-                cell_run = cell.backward_weights, cell.backward, weights[p], walk
-                runs.append(functools.partial(run_blocks, *cell_run, ready=ready))
-            cell.at_once(runs, packing.num_rows)
+                directions.append((weights[p], walk))
+            cell.run(cell.backward_weights, cell.backward, directions, packing.num_rows, ready=ready)
             for p, (_, blocks) in walks:
                 input_gradients(cell, weights[p].W, self.tapes[p], blocks, below, adds=p > layer * D)
             mask = self.masks[layer]

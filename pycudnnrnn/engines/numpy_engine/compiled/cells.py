@@ -8,18 +8,14 @@ numbers.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import dataclasses
 import functools
+import itertools
 import logging
 import os
-import threading
 import time
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +25,7 @@ from pycudnnrnn._arrays import aligned
 from pycudnnrnn.engines.numpy_engine.cells import (
     Array,
     Cell,
+    Directions,
     GRUCell,
     LSTMCell,
     PlainCell,
@@ -40,22 +37,20 @@ from pycudnnrnn.engines.numpy_engine.cells import (
 from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
 from pycudnnrnn.spec import InputMode, RNNMode
 
-WORK_MIN: Final = 1 << 24
+WORK_MIN: Final = 1 << 22
+WORK_TO_WAKE: Final = 1 << 24
 MEETING: Final = 1 << 16
 GATE: Final = 1 << 6
-"""Multiplications that take as long as starting a thread and waiting for its end, as the meetings of a step, and as the
-functions of a number in the gates. A thread's share is more.
+PACKING: Final = 1 << 5
+"""Multiplications that take as long as lending work to a thread that is awake, as waking one, as the meetings of a
+step, as the functions of a number in the gates, and as packing a number. A thread's share is more.
 
-Two cores (Sapphire Rapids), float32: a second thread takes 150 us of the caller's time, two meetings take 0.8 to 1.1
-us, and a core multiplies 85 to 100 numbers in 1 ns.
+Two cores (Sapphire Rapids), float32: a second thread takes 15 us of the caller's time if it is awake, otherwise 150 us;
+two meetings take 0.8 to 1.1 us, and a core multiplies 85 to 100 numbers in 1 ns.
 """
 
 POOL_MAX: Final = 256
 """Threads in the pool; each starts when there is work for it."""
-
-NOTICE_S: Final = 2.0
-"""Seconds of compiling, all kernels together, after which a message is logged. It goes to standard error if the program
-has no handler for it."""
 
 NEAR_NBYTES: Final = 1 << 17
 """A thread that has sequences to itself reads all of R in each step. So many of them should run in the mean step that
@@ -69,11 +64,12 @@ Two cores with 2 MB of second cache each: that is faster than to share each step
 # call would pay for getting it back: up to a fifth of a training step. So a large block is freed once.
 np.empty(31 << 20, np.uint8)
 
-_directions: ContextVar[int] = ContextVar("directions", default=1)
-"""How many directions run at once, and have the threads between them."""
+_ALONE: Final = teams.new(1, 1)
+
+_awake: list[Array] = []
+"""Helpers that work for nobody. Some may be gone."""
 
 _lock = _locks.lock()
-_compiling = types.SimpleNamespace(seconds=0.0)
 
 
 @functools.cache
@@ -82,199 +78,175 @@ def _pool() -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):  # other systems have no fork
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child does not inherit the pool's threads
+    for forget in (_pool.cache_clear, _awake.clear):  # a forked child does not inherit the pool's threads
+        os.register_at_fork(after_in_child=forget)
 
 
 @functools.cache
 def _ready(kernel: Any, dtype: np.dtype[Any]) -> Any:
     """Return a kernel, compiled for a type."""
-    with _lock, _noticed():
-        return kernels.ready(kernel, dtype)
-
-
-@contextlib.contextmanager
-def _noticed() -> Iterator[None]:
-    """Log once that kernels are being compiled, after NOTICE_S seconds of it."""
-    started = time.monotonic()
-    timer = threading.Timer(max(0, NOTICE_S - _compiling.seconds), _notice)
-    timer.daemon = True
-    with contextlib.suppress(RuntimeError):  # the interpreter ends, and no thread can start
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        _compiling.seconds += time.monotonic() - started
+    with _lock:
+        kernels.ready(kernel, dtype)
+    if kernel.stats.cache_misses:  # it was not on disk
+        _notice()
+    return kernel
 
 
 @functools.cache
 def _notice() -> None:
+    """Log once why the first use takes seconds: to standard error, if the program has no handler."""
     once = "once on a machine" if kernels.are_cached() else "in each process, unless NUMBA_CACHE_DIR can be written"
     text = "compiling the CPU's kernels: each cell and pass takes one to three seconds at its first use, %s"
     logging.getLogger("pycudnnrnn").warning(text, once)
 
 
-def _number(work: int, steps: int = 0) -> int:
-    """Return how many threads some multiplications in so many steps are worth."""
-    return max(1, min(threads.in_team() // _directions.get(), work // (WORK_MIN + steps * MEETING)))
+def _number(work: int, steps: int = 0, *, share: int = 1) -> int:
+    """Return how many threads some multiplications in so many steps are worth, if so many directions share them."""
+    least = WORK_MIN if threads.are_awake() else WORK_TO_WAKE
+    return max(1, min(threads.in_team() // share, work // (least + steps * MEETING)))
 
 
-class Phase(NamedTuple):
-    """A kernel, and its arguments for each group of threads, but for the team and the place in it."""
+class Walk(NamedTuple):
+    """A kernel that is to run over all steps of a direction, with packed weights and more arguments.
+
+    `states` have a row for each sequence. `ahead`: the widths of rooms for steps ahead. `back`: last step first.
+    """
 
     kernel: Any
-    groups: list[tuple[Any, ...]]
+    w: Weights
+    steps: Steps
+    states: Sequence[Array]
+    arguments: Sequence[Any]
+    ahead: Sequence[int] = ()
+    back: bool = False
 
 
-@dataclasses.dataclass
-class Packed(Weights):
-    """Weights of which some are packed in panels (`products`), once `phases` have run: before the first kernel."""
+def _packed(matrices: Mapping[Any, Array]) -> dict[Any, Array]:
+    """Return matrices packed in panels (`products`), by their names.
 
-    phases: list[Phase] = dataclasses.field(default_factory=list)
-
-
-def _panels(matrices: Mapping[Any, Array]) -> tuple[dict[Any, Array], list[Phase]]:
-    """Return room for matrices packed in panels (`products`), by their names, and what packs them.
-
-    It begins at a cache line: vectors that cross lines take twice as long to load.
+    They begin at a cache line: vectors that cross lines take twice as long to load.
     """
-    rooms = {}
+    rooms, phases = {}, []
     for name, matrix in matrices.items():
         width = products.PANEL_NBYTES // matrix.itemsize
         rooms[name] = aligned((-(-matrix.shape[1] // width), matrix.shape[0], width), matrix.dtype)
-    return rooms, [Phase(kernels.packed, [(room, matrices[name])]) for name, room in rooms.items()]
+        phases.append((kernels.packed, [(rooms[name], matrix)]))
+    _together(_number(PACKING * sum(matrix.size for matrix in matrices.values())), phases)
+    return rooms
 
 
-def _packed(w: Weights, matrices: Mapping[str, Array]) -> Packed:
-    """Return weights with some matrices packed, by name."""
-    rooms, phases = _panels(matrices)
-    return Packed(**vars(w) | rooms, phases=phases)
+def _together(number: int, phases: Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]) -> None:
+    """Run kernels one after the other, by so many threads: this one, and helpers that come if they can.
 
-
-def _together(number: int, dtype: np.dtype[Any], phases: Sequence[Phase]) -> None:
-    """Run kernels one after the other, by a team of so many threads: this one, and others that come if they can."""
-    work = []
+    Each has arguments for each group of threads, all kernels for as many, but for the team and the place in it.
+    """
+    start, ran, others, first, count = time.monotonic(), time.thread_time(), list[Array](), 0, len(phases[0][1])
+    for _ in range(1, number):
+        others.append(_helper())
+        others[-1][teams.NEXT // 8], first = first, others[-1].ctypes.data
+    team = teams.new(count, number // count, first) if others else _ALONE
     for kernel, groups in phases:
-        each = number // len(groups)
-        work.append((_ready(kernel, dtype), [(arguments, teams.team(each)) for arguments in groups], each))
-
-    def take_part(place: int) -> None:
-        for run, groups, each in work:
-            arguments, team = groups[place // each]
-            run(*arguments, team, place % each)
-
-    at_once([functools.partial(take_part, place) for place in range(number)])
+        run = _ready(kernel, groups[0][0].dtype)
+        for n in range(1, count):
+            run(*groups[n], team[n], teams.ALL)
+        run(*groups[0], team[0], teams.ALL if others else 0)
+    threads.note(start, time.thread_time() - ran, number)
+    _awake.extend(others)
 
 
-def _walk(
-    kernel: Any, w: Any, steps: Steps, states: Sequence[Array], *arguments: Any, ahead: Sequence[int] = (),
-    back: bool = False,
-) -> None:  # fmt: skip
-    """Run a kernel over all steps, by as many threads as the work is worth.
+def _helper() -> Array:
+    """Return a helper that is awake, or about to be."""
+    while _awake:
+        helper = _awake.pop()
+        if helper[0] == teams.FREE:
+            break
+    else:
+        helper = aligned((teams.LINE,), np.dtype(np.int64), zeros=True)
+        try:
+            _pool().submit(_ready(kernels.helping, np.dtype(np.float32)), helper)
+        except RuntimeError:  # no thread can start, or the interpreter ends
+            helper[0] = teams.GONE
+    return helper
+
+
+def _run(walks: Sequence[Walk]) -> None:
+    """Run the walks of some directions at once, by as many threads as the work is worth."""
+    numbers, groups = zip(*(_groups_of(walk, len(walks)) for walk in walks), strict=True)
+    if len({*zip(numbers, map(len, groups), strict=True)}) > 1:
+        for walk in walks:
+            _run([walk])
+    else:
+        _together(sum(numbers), [(walks[0].kernel, [*itertools.chain(*groups)])])
+
+
+def _groups_of(walk: Walk, share: int) -> tuple[int, list[tuple[Any, ...]]]:
+    """Return how many threads run a walk, one of so many at once, and its kernel's arguments for each group of them.
 
     Each thread has some of the sequences, which takes no meetings. Where that is slower, all threads share each step.
-    `states` have a row for each sequence. `ahead`: the widths of rooms for steps ahead. `back`: last step first.
     """
+    R, steps, states = walk.w.R, walk.steps, walk.states
     width, rows = states[0].shape[1], max(steps[0][0].stop, steps[-1][0].stop)
-    work = rows * w.R.size * (width + GATE) // width
-    number = _number(work)
-    is_near = w.R.nbytes <= NEAR_NBYTES * (rows // (len(steps) * number))
-    groups = steps.groups(number if is_near else 1, back=back)
-    number = len(groups) if len(groups) > 1 else _number(work, len(steps))
+    work = rows * R.size * (width + GATE) // width
+    number = _number(work, share=share)
+    is_near = R.nbytes <= NEAR_NBYTES * (rows // (len(steps) * number))
+    groups = steps.groups(number if is_near else 1, back=walk.back)
+    number = len(groups) if len(groups) > 1 else _number(work, len(steps), share=share)
     arguments_of = []
     for sequences, places in groups:
         size = sequences.stop - sequences.start + kernels.AHEAD
-        rooms = [aligned(shape, w.R.dtype) for shape in zip((size, min(size, 2 * kernels.AHEAD)), ahead, strict=False)]
-        arguments_of.append((*(state[sequences] for state in states), *rooms, w.R, *arguments, places))
-    start, ran = time.monotonic(), time.thread_time()
-    _together(number, w.R.dtype, [*w.phases, Phase(kernel, arguments_of)])
-    if number > 1:
-        threads.note(time.monotonic() - start, time.thread_time() - ran)
-    w.phases.clear()
-
-
-def at_once(functions: Sequence[Callable[[], None]]) -> None:
-    """Run functions at once: the first here, the others in the pool, or here if none of its threads is free for them.
-
-    So they wait only for functions that run, and may call this function themselves.
-    """
-    first, *others = functions
-    with contextlib.ExitStack() as stack:
-        for function in others:
-            stack.callback(_started(function))
-        first()
-
-
-def _started(function: Callable[[], None]) -> Callable[[], None]:
-    """Run a function in the pool, and return what waits for its end, or runs it if it has not begun.
-
-    Python closes all pools when the main thread ends, but other threads and `atexit` functions may still run RNNs.
-    """
-    try:
-        future = _pool().submit(contextvars.copy_context().run, function)
-    except RuntimeError as error:
-        if not str(error).startswith("cannot schedule new futures"):  # another error comes after the function is queued
-            raise
-        return function
-
-    def finish() -> None:
-        if future.cancel():
-            function()
-        else:
-            future.result()
-
-    return finish
+        shapes = zip((size, min(size, 2 * kernels.AHEAD)), walk.ahead, strict=False)
+        rooms = [aligned(shape, R.dtype) for shape in shapes]
+        arguments_of.append((*(state[sequences] for state in states), *rooms, R, *walk.arguments, places))
+    return number, arguments_of
 
 
 def _multiply(terms: Sequence[tuple[Array, Array, Array]], *, transposed: bool, adds: bool) -> None:
     """Write rows @ others to out, or add it, for each (rows, others, out). `transposed`: rows.T @ others."""
-    rooms, phases = _panels({id(others): others for _, others, _ in terms})
+    rooms, phases = _packed({id(others): others for _, others, _ in terms}), []
     number = _number(sum(rows.size * others.shape[1] for rows, others, _ in terms))
     count = max(-(-len(out) // (number * products.TALL)) for *_, out in terms) if transposed else 0
     shape = number, min(kernels.TRANSPOSED_TILES, count), len(terms[0][0]), products.TALL
     tiles = np.empty(shape, terms[0][2].dtype)
     for rows, others, out in terms:
-        phases.append(Phase(kernels.multiplied, [(out, rows, rooms[id(others)], tiles, adds)]))
-    _together(number, tiles.dtype, phases)
+        phases.append((kernels.multiplied, [(out, rows, rooms[id(others)], tiles, adds)]))
+    _together(number, phases)
 
 
 class CompiledCell(Cell):
     """A compiled cell. Its matrices are packed in panels."""
 
-    def at_once(self, functions: Sequence[Callable[[], None]], rows: int) -> None:
-        if len(functions) == 1 or self._number_at_once(rows) == 1:
-            super().at_once(functions, rows)
-            return
-        token = _directions.set(len(functions))
-        try:
-            at_once(functions)
-        finally:
-            _directions.reset(token)
+    def run(self, prepare: Any, run: Any, directions: Directions, rows: int, *, ready: bool) -> None:
+        at_once = min(len(directions), _number(self._work(rows)))
+        for first in range(0, len(directions), at_once):
+            some = directions[first : first + at_once]
+            weights = [w if ready else prepare(w) for w, _ in some]
+            for blocks in itertools.zip_longest(*(blocks for _, blocks in some)):
+                _run([run(w, *block) for w, block in zip(weights, blocks, strict=True) if block])
+            del weights  # before others are packed
 
-    def _number_at_once(self, rows: int) -> int:
-        """Return how many directions of a layer run at once, over `rows` packed rows each."""
-        work = rows * self.width * (2 * self.spec.state_size + GATE)
-        return max(1, min(self.spec.num_dirs, threads.number(), work // WORK_MIN))
+    def _work(self, rows: int) -> int:
+        """Return how many multiplications the forward of a direction takes."""
+        return rows * self.width * (2 * self.spec.state_size + GATE)
 
-    def forward_weights(self, w: Weights) -> Packed:
+    def forward_weights(self, w: Weights) -> Weights:
         matrices = {name: getattr(w, name) for name in ("W", "R", "proj")}
-        return _packed(w, {name: matrix.T for name, matrix in matrices.items() if matrix is not None})
+        packed = _packed({name: matrix.T for name, matrix in matrices.items() if matrix is not None})
+        return dataclasses.replace(w, **packed)
 
     held_weights = forward_weights
 
-    def backward_weights(self, w: Weights) -> Packed:
-        return _packed(w, {"R": w.R} if w.proj is None else {"R": w.R, "proj": w.proj})
+    def backward_weights(self, w: Weights) -> Weights:
+        return dataclasses.replace(w, **_packed({"R": w.R} if w.proj is None else {"R": w.R, "proj": w.proj}))
 
     def scratch(self, rows: int, columns: int, *, adds: bool) -> Scratch:  # noqa: ARG002
         spec, skips = self.spec, self.spec.input_mode is InputMode.SKIP_INPUT
         inputs = max(map(spec.layer_input_size, range(int(skips), spec.num_layers)), default=0)  # of layers with a W
-        at_once = self._number_at_once(rows)
-        copies = at_once * (self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0))
+        number = max(1, min(threads.number(), self._work(rows) // WORK_MIN))
+        copies = self.width * (spec.state_size + inputs) + spec.num_units * (spec.num_proj or 0)
         tiles = min(self.width, kernels.TRANSPOSED_TILES * products.TALL * threads.number())
         others = columns + spec.state_size + (spec.num_units if spec.num_proj else 0)
-        number = max(at_once, min(threads.number(), rows * self.width * (spec.state_size + GATE) // WORK_MIN))
         rooms = number * kernels.AHEAD * (self.width + 2 * inputs)
-        return Scratch(copies, rooms, 0, rows * (others + tiles))
+        return Scratch(min(number, spec.num_dirs) * copies, rooms, 0, rows * (others + tiles))
 
     def weight_products(self, terms: Sequence[tuple[Array, Array, Array]], *, adds: bool) -> None:
         _multiply(terms, transposed=True, adds=adds)
@@ -289,41 +261,44 @@ def _or_empty(array: Array | None, like: Array, axes: int = 2) -> Array:
 
 
 class CompiledPlainCell(CompiledCell, PlainCell):
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Walk:  # noqa: ARG002
         bias, W = np.add(*self.biases(w)), _or_empty(w.W, h, axes=3)
         saved = [_or_empty(tape.get(name), h) for name in ("gates", "h_before")]
-        _walk(kernels.plain, w, steps, [h], x, W, bias, out, *saved, self.relu, ahead=(self.width, x.shape[1]))
+        return Walk(kernels.plain, w, steps, [h], (x, W, bias, out, *saved, self.relu), (self.width, x.shape[1]))
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        _walk(kernels.plain_back, w, steps, [dh], tape["gates"], dy, self.relu, back=True)
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Walk:  # noqa: ARG002
+        return Walk(kernels.plain_back, w, steps, [dh], (tape["gates"], dy, self.relu), back=True)
 
 
 class CompiledLSTMCell(CompiledCell, LSTMCell):
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Walk:
         bias, bounds = np.add(*self.biases(w)), np.array(self.clip or (), h.dtype)
         W, proj = (_or_empty(matrix, h, axes=3) for matrix in (w.W, w.proj))
         saved = [_or_empty(tape.get(key), h) for key in ("gates", "h_before", "c_before", "tanh_c", "inside", "hidden")]
         states = h, c, np.empty_like(c), np.empty_like(c)  # the last two are scratch for one step
-        _walk(kernels.lstm, w, steps, states, x, W, bias, bounds, proj, out, *saved, ahead=(self.width, x.shape[1]))
+        arguments = x, W, bias, bounds, proj, out, *saved
+        return Walk(kernels.lstm, w, steps, states, arguments, (self.width, x.shape[1]))
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Walk:
         saved = [_or_empty(tape.get(name), dh) for name in ("c_before", "tanh_c", "inside", "dh")]
         states = dh, dc, np.empty_like(dc)  # the last is scratch for one step
-        _walk(kernels.lstm_back, w, steps, states, tape["gates"], _or_empty(w.proj, dh, axes=3), dy, *saved, back=True)
+        arguments = tape["gates"], _or_empty(w.proj, dh, axes=3), dy, *saved
+        return Walk(kernels.lstm_back, w, steps, states, arguments, back=True)
 
 
 class CompiledGRUCell(CompiledCell, GRUCell):
-    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> None:  # noqa: ARG002
+    def forward(self, w: Weights, x: Array, tape: Tape, steps: Steps, h: Array, c: Array, out: Array) -> Walk:  # noqa: ARG002
         (bW, bR), start, W = self.biases(w), 2 * self.units, _or_empty(w.W, h, axes=3)
         # What is added to R h, and what to the n gate after r has multiplied that.
         bias, n_bias = np.concatenate((bW[:start] + bR[:start], bR[start:])), bW[start:]
         saved = [_or_empty(tape.get(name), h) for name in ("gates", "h_before", "q")]
         recurrent = np.empty((len(h), self.width), h.dtype)
-        _walk(kernels.gru, w, steps, [h, recurrent], x, W, bias, n_bias, out, *saved, ahead=(self.width, x.shape[1]))
+        arguments = x, W, bias, n_bias, out, *saved
+        return Walk(kernels.gru, w, steps, [h, recurrent], arguments, (self.width, x.shape[1]))
 
-    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> None:  # noqa: ARG002
-        saved = tape["h_before"], tape["q"]
-        _walk(kernels.gru_back, w, steps, [dh], tape["gates"], dy, *saved, back=True)
+    def backward(self, w: Weights, tape: Tape, steps: Steps, dy: Array, dh: Array, dc: Array) -> Walk:  # noqa: ARG002
+        arguments = tape["gates"], dy, tape["h_before"], tape["q"]
+        return Walk(kernels.gru_back, w, steps, [dh], arguments, back=True)
 
 
 CELLS: Final[dict[RNNMode, type[PlainCell | LSTMCell | GRUCell]]] = {

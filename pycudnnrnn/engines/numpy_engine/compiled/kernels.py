@@ -20,7 +20,7 @@ from numba import types
 
 from pycudnnrnn.engines.numpy_engine.compiled import products, teams, vectors
 from pycudnnrnn.engines.numpy_engine.compiled.products import by_columns, by_panels, by_rows, inner, pack, product
-from pycudnnrnn.engines.numpy_engine.compiled.teams import met, parts, product_by
+from pycudnnrnn.engines.numpy_engine.compiled.teams import caller, lend, met, parts, product_by, put, read, run, swap
 
 _SOURCE: Final = b"".join(
     Path(file).read_bytes() for file in (__file__, products.__file__, teams.__file__, vectors.__file__)
@@ -39,7 +39,10 @@ AHEAD: Final = 64
 TRANSPOSED_TILES: Final = 8
 """Tiles of columns that are multiplied at a time, so that they stay in cache while all panels are read."""
 
-AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 4}
+LOOKS: Final = 2_500_000
+"""How often a helper looks for more before it ends: for about 1 ms."""
+
+AXES: Final = {"bias": 1, "n_bias": 1, "bounds": 1, "helper": 1, "R": 3, "W": 3, "proj": 3, "packed": 3, "tiles": 4}
 READ: Final = ("bias", "n_bias", "bounds", "R", "W", "proj", "dy", "matrix", "x", "rows")
 STRIDED: Final = ("matrix", "rows", "into", "y", "dy")
 FLAGS: Final = ("relu", "adds")
@@ -70,8 +73,8 @@ def ready(function: Any, dtype: np.dtype[Any]) -> Any:
             kinds.append(types.Omitted(STAMP))
         elif name == "place":
             kinds.append(types.int64)
-        elif name in ("steps", "team"):
-            kinds.append(types.Array(types.int64, 2, "C"))
+        elif name in ("steps", "team", "helper"):
+            kinds.append(types.Array(types.int64, AXES.get(name, 2), "C"))
         else:  # the caller's memory may be at any address
             order = "A" if name in STRIDED else "C"
             kinds.append(types.Array(real, AXES.get(name, 2), order, readonly=name in READ, aligned=False))
@@ -116,7 +119,9 @@ def lstm(
     h: Any, c: Any, spare_t: Any, spare_m: Any, gates: Any, x_ahead: Any, R: Any, x: Any, W: Any, bias: Any,
     bounds: Any, proj: Any, y: Any, gates_tape: Any, h_before: Any, c_before: Any, tanh_c: Any, inside: Any,
     hidden: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     units, turn, ahead, at = c.shape[1], 0, 0, 0
     keeps, clips, projects = h_before.shape[0] > 0, bounds.size > 0, proj.shape[0] > 0
     for k in range(steps.shape[0]):
@@ -159,7 +164,9 @@ def lstm(
 def lstm_back(
     dh: Any, dc: Any, spare_m: Any, R: Any, gates: Any, proj: Any, dy: Any, c_before: Any, tanh_c: Any, inside: Any,
     dh_tape: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     units, turn, projects, clips = dc.shape[1], 0, proj.shape[0] > 0, inside.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -190,7 +197,9 @@ def lstm_back(
 def gru(
     h: Any, recurrent: Any, gates: Any, x_ahead: Any, R: Any, x: Any, W: Any, bias: Any, n_bias: Any, y: Any,
     gates_tape: Any, h_before: Any, q: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     units, turn, ahead, at, keeps = h.shape[1], 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -216,7 +225,9 @@ def gru(
 def gru_back(
     dh: Any, R: Any, gates: Any, dy: Any, h_before: Any, q: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     units, turn = dh.shape[1], 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -234,7 +245,9 @@ def gru_back(
 def plain(
     h: Any, gates: Any, x_ahead: Any, R: Any, x: Any, W: Any, bias: Any, y: Any, gates_tape: Any, h_before: Any,
     relu: Any, steps: Any, team: Any, place: Any, stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     turn, ahead, at, keeps = 0, 0, 0, h_before.shape[0] > 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -260,7 +273,9 @@ def plain(
 def plain_back(
     dh: Any, R: Any, gates: Any, dy: Any, relu: Any, steps: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     turn = 0
     for k in range(steps.shape[0]):
         first, n = steps[k, 0], steps[k, 1] - steps[k, 0]
@@ -277,7 +292,9 @@ def plain_back(
 
 
 @kernel
-def packed(packed: Any, matrix: Any, team: Any, place: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+def packed(packed: Any, matrix: Any, team: Any, place: Any, stamp: Any = STAMP) -> Any:  # noqa: ARG001
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     width = packed.shape[2]
     for start, stop in parts(team, 0, place, packed.shape[0]):
         pack(packed[start:stop], matrix[:, start * width : stop * width])
@@ -288,11 +305,13 @@ def packed(packed: Any, matrix: Any, team: Any, place: Any, stamp: Any = STAMP) 
 def multiplied(
     into: Any, rows: Any, packed: Any, tiles: Any, adds: Any, team: Any, place: Any,
     stamp: Any = STAMP,  # noqa: ARG001
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
     """Write rows @ packed to `into`, or add it; if `tiles` is not empty, rows.T @ packed.
 
     `tiles` has room for each thread's.
     """
+    if place < 0:
+        return lend(team, caller(team[0, 1]))
     panels, columns = by_panels(packed), tiles.shape[1] * tiles.shape[3]
     for start, stop in parts(team, 0, place, into.shape[0]):
         if columns == 0:
@@ -303,3 +322,18 @@ def multiplied(
             pack(tiles[place], rows[:, first:end])
             product(by_rows(into[first:end]), by_columns(tiles[place]), panels, adds, 0, packed.shape[0])
     met(team, 0)
+
+
+@kernel
+def helping(helper: Any, stamp: Any = STAMP) -> None:  # noqa: ARG001
+    """Run what is lent to a helper, until for a while nothing has been."""
+    looks, state = 0, helper.ctypes.data
+    while read(state) != teams.GONE:
+        if read(state) == teams.LENT and swap(state, teams.LENT, teams.TAKEN):
+            run(state)
+            put(state, teams.DONE)
+            looks = 0
+        elif looks < LOOKS:
+            looks += 1
+        elif not swap(state, teams.FREE, teams.GONE):
+            teams.let_others_run()

@@ -30,10 +30,6 @@ PANEL_NBYTES: Final = VECTORS * VECTOR_NBYTES
 TALL: Final = 8 if VECTOR_NBYTES == 64 else 4
 SUMS: Final = 8
 """Independent sums that keep a core busy. A tile of few rows has several panels, to have as many."""
-SOON: Final = 16
-"""How many rows of a panel before it is read, memory is fetched into the first cache. Only of a tile's single panel:
-processors do so themselves, but not fast enough for it."""
-
 _NUMBERS: Final = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
 
@@ -91,11 +87,8 @@ def _emit_tile(module: Any, rows: int, real: Any) -> Any:
     fetch = cgutils.get_or_insert_function(module, kind, "llvm.prefetch.p0")
     with cgutils.for_range(builder, depth) as loop:
         lines = [moved(panel, loop.index, integer(PANEL_NBYTES)) for panel in panels]
-        fetches = [(moved(ahead, loop.index, fetched), 2)]
-        if len(panels) == 1:
-            fetches.append((builder.add(lines[0], integer(SOON * PANEL_NBYTES)), 3))
-        for address, cache in fetches:
-            builder.call(fetch, [builder.inttoptr(address, byte), bits(0), bits(cache), bits(1)])
+        address = builder.inttoptr(moved(ahead, loop.index, fetched), byte)
+        builder.call(fetch, [address, bits(0), bits(2), bits(1)])
         others = [
             builder.load(
                 at(builder.add(lines[n // VECTORS], integer(n % VECTORS * VECTOR_NBYTES)), vector), align=itemsize
@@ -275,10 +268,5 @@ def pack(out: Any, w: Any) -> None:
                 for k in range(0, transposed, TALL):
                     _transpose(like, source + k * item, w_column, to + k * row, row)
             for k in range(transposed, depth):
-                line = out[p, k]
-                if first + TALL <= columns:
-                    for u in range(TALL):
-                        line[start + u] = w[k, first + u]
-                else:
-                    for u in range(TALL):
-                        line[start + u] = w[k, first + u] if first + u < columns else 0
+                for u in range(TALL):
+                    out[p, k, start + u] = w[k, first + u] if first + u < columns else 0

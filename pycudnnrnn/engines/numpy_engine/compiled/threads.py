@@ -24,19 +24,36 @@ ALONE_S: Final = 2.0
 """Once the first threads of teams have had no processor for LOST_S, not counting this share of their time, one thread
 works alone for ALONE_S. What another program's threads take before they sleep is less."""
 
-_past = types.SimpleNamespace(lost=0.0, alone_until=0.0)
+AWAKE_S: Final = 0.001
+AWAKE_AFTER: Final = 16
+"""Threads without work stay awake for about as long. They are worth waking for less work once so many pieces of work
+have followed one another within that time."""
+
+_past = types.SimpleNamespace(lost=0.0, alone_until=0.0, end=0.0, pieces=0)
 
 
-def note(took: float, ran: float) -> None:
-    """Note how long a team took, and how long its first thread had a processor; in seconds."""
-    _past.lost = max(0, _past.lost + took - ran - LOST_SHARE * took)
+def note(start: float, ran: float, number: int) -> None:
+    """Note that a piece of work has ended, done by a team of so many threads.
+
+    It began at `start` on the clock, and its first thread has had a processor for `ran` seconds.
+    """
+    end = time.monotonic()
+    _past.pieces = _past.pieces + 1 if start - _past.end < AWAKE_S else 0
+    _past.end = end
+    if number > 1:
+        _past.lost = max(0, _past.lost + (end - start) * (1 - LOST_SHARE) - ran)
     if _past.lost > LOST_S:
-        _past.lost, _past.alone_until = 0, time.monotonic() + ALONE_S
+        _past.lost, _past.alone_until = 0, end + ALONE_S
+
+
+def are_awake() -> bool:
+    """Return whether a team's other threads are probably awake, or will be for long."""
+    return bool(_past.pieces >= AWAKE_AFTER)
 
 
 def in_team() -> int:
-    """Return how many threads may work in a team now."""
-    return 1 if time.monotonic() < _past.alone_until else number()
+    """Return how many threads may work in a team now: no more than processors, since threads wait for one another."""
+    return 1 if time.monotonic() < _past.alone_until else min(number(), _processors())
 
 
 def number() -> int:
@@ -53,6 +70,10 @@ def number() -> int:
     level = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # others are those of nested loops
     if _is_number(level):
         return int(level)
+    return _processors()
+
+
+def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
