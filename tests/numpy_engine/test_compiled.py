@@ -78,6 +78,7 @@ def running(monkeypatch):
         monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: CHOICES[name])
         monkeypatch.setattr(kernels_in_use, "ROWS_MIN", 0)
         monkeypatch.setattr(threads, "in_team", threads.number)  # also beside busy processes
+        monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: range(8), raising=False)
         forget()
 
     def forget():

@@ -41,9 +41,6 @@ def test_without_a_folder_to_keep_them_in_kernels_are_compiled_all_the_same(monk
     made = kernels.kernel(kernels.plain_back.py_func)
     assert kept == [True, False]
     assert made.py_func is kernels.plain_back.py_func
-    assert kernels.are_cached()
-    monkeypatch.setattr(kernels, "packed", made)
-    assert not kernels.are_cached()
 
 
 def kernels_for(monkeypatch, word=None):

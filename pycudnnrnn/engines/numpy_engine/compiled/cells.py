@@ -49,9 +49,6 @@ Two cores (Sapphire Rapids), float32: a second thread takes 15 us of the caller'
 two meetings take 0.8 to 1.1 us, and a core multiplies 85 to 100 numbers in 1 ns.
 """
 
-POOL_MAX: Final = 256
-"""Threads in the pool; each starts when there is work for it."""
-
 NEAR_NBYTES: Final = 1 << 17
 """A thread that has sequences to itself reads all of R in each step. So many of them should run in the mean step that
 multiplying takes longer than that: R has at most so many bytes for each.
@@ -74,7 +71,7 @@ _lock = _locks.lock()
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(POOL_MAX, thread_name_prefix="pycudnnrnn")
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pycudnnrnn")
 
 
 if hasattr(os, "register_at_fork"):  # other systems have no fork
@@ -95,9 +92,10 @@ def _ready(kernel: Any, dtype: np.dtype[Any]) -> Any:
 @functools.cache
 def _notice() -> None:
     """Log once why the first use takes seconds: to standard error, if the program has no handler."""
-    once = "once on a machine" if kernels.are_cached() else "in each process, unless NUMBA_CACHE_DIR can be written"
-    text = "compiling the CPU's kernels: each cell and pass takes one to three seconds at its first use, %s"
-    logging.getLogger("pycudnnrnn").warning(text, once)
+    text = (
+        "each cell and pass takes one to three seconds at its first use (in each process, if no cache can be written)"
+    )
+    logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels: %s", text)
 
 
 def _number(work: int, steps: int = 0, *, share: int = 1) -> int:

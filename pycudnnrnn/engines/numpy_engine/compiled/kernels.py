@@ -58,11 +58,6 @@ def kernel(function: Any) -> Any:
         return numba.njit(**options)(function)
 
 
-def are_cached() -> bool:
-    """Return whether compiled kernels are kept on disk, for other processes."""
-    return packed.stats.cache_path is not None
-
-
 def ready(function: Any, dtype: np.dtype[Any]) -> Any:
     """Return a kernel that is compiled for a type."""
     real, kinds = types.float32 if dtype == np.float32 else types.float64, []

@@ -52,29 +52,24 @@ def are_awake() -> bool:
 
 
 def in_team() -> int:
-    """Return how many threads may work in a team now: no more than processors, since threads wait for one another."""
-    return 1 if time.monotonic() < _past.alone_until else min(number(), _processors())
+    """Return how many threads may work in a team now."""
+    return 1 if time.monotonic() < _past.alone_until else number()
 
 
 def number() -> int:
-    """Return the number in VARIABLE, else in OMP_NUM_THREADS, else the number of processors that this process may use.
+    """Return the number in VARIABLE, else in OMP_NUM_THREADS, at most that of processors which this process may use.
 
     Raises:
         ArgumentError: VARIABLE is not a number, or less than 1.
     """
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get(VARIABLE)
     if asked:
         if not _is_number(asked):
             raise ArgumentError(VARIABLE, "a number of threads, 1 or more", shorten(asked))
-        return int(asked)
+        return min(int(asked), processors)
     level = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # others are those of nested loops
-    if _is_number(level):
-        return int(level)
-    return _processors()
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(int(level), processors) if _is_number(level) else processors
 
 
 def _is_number(word: str) -> bool:
