@@ -256,11 +256,11 @@ def test_none_begins_while_one_thread_works_alone(eager, monkeypatch):
     eager(3)
     noted = []
     monkeypatch.setattr(threads, "note", lambda start, ran, number: noted.append(number))
-    problem_of(SPECS["gru"]).forward()
-    assert noted == [3] * 4, "each layer packs and runs"
+    problem_of(SPECS["gru bidirectional"]).forward()
+    assert noted == [3, 3, 2] * 2, "each layer packs its directions' weights, and runs both with one thread each"
     monkeypatch.setattr(threads, "in_team", lambda: 1)
     problem_of(SPECS["gru bidirectional"]).forward()
-    assert noted[4:] == [1] * 8
+    assert noted[6:] == [1] * 8
 
 
 def test_the_prediction_of_memory_counts_what_both_directions_take_at_once(running, monkeypatch):

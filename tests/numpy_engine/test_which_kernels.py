@@ -72,11 +72,11 @@ def test_small_work_and_half_precision_do_without_numba(monkeypatch):
     monkeypatch.setattr(kernels_in_use, "kernels_in_use", lambda: pytest.fail("numba is imported"))
     spec, half = RNNSpec("gru", 1, 64, 2), {"dtype": "float16", "compute_dtype": "float16"}
     large = spec.replace(num_units=1024)
-    for one, rows in ((spec, 31), (large, 31), (large.replace(**half), 1000)):
-        assert type(kernels_in_use.cell_of(one, rows)) is CELLS["gru"]
-    for one in (spec, large):
+    for one, rows, steps in ((spec, 31, 31), (large, 30, 3), (large, 14, 7), (large.replace(**half), 1000, 100)):
+        assert type(kernels_in_use.cell_of(one, rows, steps)) is CELLS["gru"]
+    for one, *batch in ((spec, 32, 32), (large, 32, 1), (large, 16, 8)):
         with pytest.raises(pytest.fail.Exception, match="numba is imported"):
-            kernels_in_use.cell_of(one, 32)
+            kernels_in_use.cell_of(one, *batch)
 
 
 SMALL = """

@@ -55,7 +55,7 @@ class Calls:
     def __init__(self, spec: RNNSpec, schedule: Schedule, layout: ParamLayout, *, keeps: bool, drops: bool) -> None:
         """`keeps`: whether a reserve is kept; `drops`: whether dropout acts."""
         self.spec, self.schedule, self.keeps = spec, schedule, keeps
-        self.cell, self.packing = cell_of(spec, schedule.num_rows), Packing(spec, schedule)
+        self.cell, self.packing = cell_of(spec, schedule.num_rows, len(schedule.steps)), Packing(spec, schedule)
         columns: list[slice | None] = [None]
         if spec.num_dirs == 2:
             columns = [slice(spec.state_size), slice(spec.state_size, None)]

@@ -23,8 +23,9 @@ COMPILED: Final = (DType.FLOAT32, DType.FLOAT64)
 """Compute dtypes of the compiled cells. With float16, NumPy's cells run."""
 
 ROWS_MIN: Final = 32
-"""Batches with fewer packed rows (steps times sequences) run on NumPy's cells: BLAS multiplies a vector by a matrix as
-fast as memory can be read, and numba is not imported."""
+ROWS_BY_STEPS_MIN: Final = 128
+"""Batches with fewer packed rows (steps times sequences) run on NumPy's cells, and numba is not imported: those of one
+sequence, since BLAS multiplies a vector by a matrix as fast as memory can be read, and others in a few steps."""
 
 
 class KernelsInUse(NamedTuple):
@@ -70,9 +71,9 @@ def kernels_in_use() -> KernelsInUse:
     return KernelsInUse("numba", f"{VARIABLE}={asked}" if asked else "numba is installed", compiled.CELLS)
 
 
-def cell_of(spec: RNNSpec, rows: int) -> cells.Cell:
-    """Return the cell that runs a batch of so many packed rows; it has constants and no state."""
-    return _cell_of(spec, few=rows < ROWS_MIN)
+def cell_of(spec: RNNSpec, rows: int, steps: int) -> cells.Cell:
+    """Return the cell that runs a batch of so many packed rows in so many steps; it has constants and no state."""
+    return _cell_of(spec, few=rows < ROWS_MIN and (rows == steps or rows * steps < ROWS_BY_STEPS_MIN))
 
 
 @functools.lru_cache(maxsize=256)

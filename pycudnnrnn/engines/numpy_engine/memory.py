@@ -20,7 +20,8 @@ STEP_NBYTES: Final = 360
 def memory(config: CallConfig, params_size: int, *, adds: bool) -> Memory:
     """Return what a forward takes and, in training, its backward; see `engines.Memory` and `engines.Engine.memory`."""
     spec, schedule, drops = config.spec, config.schedule, config.dropout is not None
-    rows, cell, of_call = schedule.num_rows, cell_of(spec, schedule.num_rows), slots(spec, schedule, params_size)
+    rows, of_call = schedule.num_rows, slots(spec, schedule, params_size)
+    cell = cell_of(spec, rows, len(schedule.steps))
     inner, outer = spec.compute_dtype.numpy.itemsize, spec.dtype.numpy.itemsize
     rounded = inner != outer
     repacked = rounded or schedule.lengths is not None

@@ -84,18 +84,16 @@ def _ready(kernel: Any, dtype: np.dtype[Any]) -> Any:
     """Return a kernel, compiled for a type."""
     with _lock:
         kernels.ready(kernel, dtype)
-    if kernel.stats.cache_misses:  # it was not on disk
+    if kernel.stats.cache_misses:
         _notice()
     return kernel
 
 
 @functools.cache
 def _notice() -> None:
-    """Log once why the first use takes seconds: to standard error, if the program has no handler."""
-    text = (
-        "each cell and pass takes one to three seconds at its first use (in each process, if no cache can be written)"
-    )
-    logging.getLogger("pycudnnrnn").warning("compiling the CPU's kernels: %s", text)
+    """Log once why the first use takes seconds, where kernels were not on disk: to standard error without a handler."""
+    text = "compiling the CPU's kernels: one to three seconds for each cell and pass, once if they can be cached"
+    logging.getLogger("pycudnnrnn").warning(text)
 
 
 def _number(work: int, steps: int = 0, *, share: int = 1) -> int:
