@@ -59,7 +59,7 @@ BATCHES = {
 LIMITS = {
     "as they are": {},
     "threads": {"WORK_MIN": 1, "WORK_TO_WAKE": 1, "MEETING": 0},
-    "blocks": {"BLOCK_ROWS": 9, "BLOCK_ROWS_A_UNIT": 0},
+    "blocks": {"WORK_TO_WAKE": 1, "BLOCK_ROWS": 9, "BLOCK_ROWS_A_UNIT": 0},
     "a last block of one row": {"BLOCK_ROWS": 1, "BLOCK_ROWS_A_UNIT": 0},
 }
 """What decides how work is cut: as small as a test needs."""
@@ -293,18 +293,16 @@ def test_threads_that_do_not_start_or_start_late_are_not_waited_for(eager, monke
         assert bits(problem_of(SPECS[name], *BATCHES["many"])) == expected
 
 
-def test_a_helper_that_has_ended_is_not_asked_again(eager):
-    eager(2)
-    compiled._awake[:] = []
+def test_helpers_have_places_of_their_own_and_are_not_asked_once_they_have_ended(eager):
+    eager(3)
+    compiled._awake.clear()
+    compiled._packed({"R": np.empty((11, 67), np.float32)})
+    helpers = list(compiled._awake)
+    assert sorted(helper[3] for helper in helpers) == [1, 2]
+    for helper in helpers:
+        assert any(helper[0] == teams.GONE or time.sleep(0.001) for _ in range(10_000)), "it looks for more for ever"
     problem_of(SPECS["gru"]).forward()
-    (helper,) = compiled._awake
-    for _ in range(10_000):
-        if helper[0] == teams.GONE:
-            break
-        time.sleep(0.001)
-    assert helper[0] == teams.GONE, "it looks for more for ever"
-    problem_of(SPECS["gru"]).forward()
-    assert [one is helper for one in compiled._awake] == [False]
+    assert not {id(helper) for helper in helpers} & {id(helper) for helper in compiled._awake}
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -327,6 +325,9 @@ def test_a_thread_that_comes_late_or_leaves_early_changes_nothing(eager, monkeyp
 
 def test_a_fork_has_threads_of_its_own(eager):
     eager(2)
-    problem = problem_of(SPECS["gru"], T=4, B=16)
-    problem.forward()
-    assert forked(problem.forward) == 0
+    problem, helper = problem_of(SPECS["gru"], T=4, B=16), np.zeros(teams.LINE, np.int64)
+    compiled._awake[:] = [helper]
+    assert forked(lambda: problem.forward() and 1 // (compiled._awake[-1] is not helper)) == 0, (
+        "it waits for the parent's"
+    )
+    compiled._awake.clear()

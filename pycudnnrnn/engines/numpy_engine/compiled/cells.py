@@ -168,11 +168,8 @@ def _helper() -> Array:
 def _run(walks: Sequence[Walk]) -> None:
     """Run the walks of some directions at once, by as many threads as the work is worth."""
     numbers, groups = zip(*(_groups_of(walk, len(walks)) for walk in walks), strict=True)
-    if len({*zip(numbers, map(len, groups), strict=True)}) > 1:
-        for walk in walks:
-            _run([walk])
-    else:
-        _together(sum(numbers), [(walks[0].kernel, [*itertools.chain(*groups)])])
+    together = [*itertools.chain(*groups)]
+    _together(sum(numbers) // len(together) * len(together), [(walks[0].kernel, together)])
 
 
 def _groups_of(walk: Walk, share: int) -> tuple[int, list[tuple[Any, ...]]]:
