@@ -116,7 +116,7 @@ def test_compiled_cells_give_the_numbers_of_numpys(running, monkeypatch, name, b
     problem = problem_of(SPECS[name].replace(num_units=units, bias_mode=bias_mode, dtype=dtype), *BATCHES[batch])
     running("numpy")
     expected = found_in(problem)
-    monkeypatch.setattr(threads, "number", lambda: 3)
+    monkeypatch.setattr(threads, "number", lambda: 6)
     for constant, value in LIMITS[limit].items():
         monkeypatch.setattr(calls if constant.startswith("BLOCK") else compiled, constant, value)
     running("numba")
@@ -253,11 +253,11 @@ def test_a_plan_computes_with_params_that_it_holds_what_it_computes_without(eage
 
 
 def test_none_begins_while_one_thread_works_alone(eager, monkeypatch):
-    eager(3)
+    eager(4)
     noted = []
     monkeypatch.setattr(threads, "note", lambda start, ran, number: noted.append(number))
     problem_of(SPECS["gru bidirectional"]).forward()
-    assert noted == [3, 3, 2] * 2, "each layer packs its directions' weights, and runs both with one thread each"
+    assert noted == [4] * 6, "each layer packs its directions' weights, and runs both with two threads each"
     monkeypatch.setattr(threads, "in_team", lambda: 1)
     problem_of(SPECS["gru bidirectional"]).forward()
     assert noted[6:] == [1] * 8
