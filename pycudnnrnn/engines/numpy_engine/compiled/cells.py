@@ -8,6 +8,7 @@ numbers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -64,7 +65,7 @@ np.empty(31 << 20, np.uint8)
 _ALONE: Final = teams.new(1, 1)
 
 _awake: list[Array] = []
-"""Helpers that work for nobody. Some may be gone."""
+"""Helpers that work for nobody. Some may have ended, or have been forgotten in a forked child."""
 
 _lock = _locks.lock()
 
@@ -75,8 +76,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):  # other systems have no fork
-    for forget in (_pool.cache_clear, _awake.clear):  # a forked child does not inherit the pool's threads
-        os.register_at_fork(after_in_child=forget)
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child does not inherit the pool's threads
 
 
 @functools.cache
@@ -136,13 +136,13 @@ def _together(number: int, phases: Sequence[tuple[Any, Sequence[tuple[Any, ...]]
 
     Each has arguments for each group of threads, all kernels for as many, but for the team and the place in it.
     """
+    runs = [(_ready(kernel, groups[0][0].dtype), groups) for kernel, groups in phases]
     start, ran, others, first, count = time.monotonic(), time.thread_time(), list[Array](), 0, len(phases[0][1])
     for _ in range(1, number):
         others.append(_helper())
-        others[-1][teams.NEXT // 8], first = first, others[-1].ctypes.data
+        others[-1][teams.NEXT], first = first, others[-1].ctypes.data
     team = teams.new(count, number // count, first) if others else _ALONE
-    for kernel, groups in phases:
-        run = _ready(kernel, groups[0][0].dtype)
+    for run, groups in runs:
         for n in range(1, count):
             run(*groups[n], team[n], teams.ALL)
         run(*groups[0], team[0], teams.ALL if others else 0)
@@ -151,13 +151,16 @@ def _together(number: int, phases: Sequence[tuple[Any, Sequence[tuple[Any, ...]]
 
 
 def _helper() -> Array:
-    """Return a helper that is awake, or about to be."""
-    while _awake:
+    """Return a helper that is awake, or about to be.
+
+    It began in this second. So each ends, even if others go on for ever: when the interpreter ends, it waits for them.
+    """
+    helper, second = None, int(time.monotonic())
+    with contextlib.suppress(IndexError):  # there is none, or no longer
         helper = _awake.pop()
-        if helper[0] == teams.FREE:
-            break
-    else:
+    if helper is None or helper[0] != teams.FREE or helper[teams.SECOND] != second:
         helper = aligned((teams.LINE,), np.dtype(np.int64), zeros=True)
+        helper[teams.SECOND] = second
         try:
             _pool().submit(_ready(kernels.helping, np.dtype(np.float32)), helper)
         except RuntimeError:  # no thread can start, or the interpreter ends

@@ -50,8 +50,9 @@ ALL: Final = -1
 """The place with which Python calls a kernel for all threads of the teams that begin together. The last call is for the
 team of the first helper and the caller. Those before it only write arguments to the other teams' rooms."""
 
-_CODE, _ROOM, _PLACE, NEXT = range(8, 40, 8)
-"""The byte at which a helper has what is lent to it, and the address of the next helper or 0."""
+_CODE, _ROOM, _PLACE, NEXT, SECOND = range(1, 6)
+"""What a helper has after its state: the addresses of code and of a room, and a place, which are lent to it; that of
+the next helper or 0; the second in which it began."""
 
 _YIELD: Final = "SwitchToThread" if os.name == "nt" else "sched_yield"
 _INTEGER: Final = ir.IntType(64)
@@ -129,7 +130,7 @@ def _call(_: Any, _code: Any, _room: Any, _place: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def caller(_: Any, _room: Any) -> Any:
-    """Write the arguments of the kernel that calls this to a room.
+    """Write the arguments of the kernel that calls this to a room: of the function itself in which it stands.
 
     Return the address of code that takes a room and a place, and runs the kernel with these.
     """
@@ -215,11 +216,11 @@ def lend(team: Any, code: Any) -> None:
         return
     helper = first
     while helper != 0:
-        put(helper + _CODE, code)
-        put(helper + _ROOM, room + 8 * ROOM * (n // size))
-        put(helper + _PLACE, n % size)
+        put(helper + 8 * _CODE, code)
+        put(helper + 8 * _ROOM, room + 8 * ROOM * (n // size))
+        put(helper + 8 * _PLACE, n % size)
         swap(helper, FREE, LENT)
-        helper, n = read(helper + NEXT), n + 1
+        helper, n = read(helper + 8 * NEXT), n + 1
     _call(code, room, 0)
     helper = first
     while helper != 0:
@@ -228,10 +229,10 @@ def lend(team: Any, code: Any) -> None:
         else:
             _until(helper, DONE)
             put(helper, FREE)
-        helper = read(helper + NEXT)
+        helper = read(helper + 8 * NEXT)
 
 
 @inner
 def run(helper: Any) -> None:
     """Run what is lent to a helper."""
-    _call(read(helper + _CODE), read(helper + _ROOM), read(helper + _PLACE))
+    _call(read(helper + 8 * _CODE), read(helper + 8 * _ROOM), read(helper + 8 * _PLACE))
