@@ -1,9 +1,8 @@
 """The cells with compiled time loops (`kernels`) and products. Tapes and the rest are those of `cells`.
 
 Each thread runs all steps of some sequences. Where these would be few for a large R, all threads share each step
-(`teams`), and the directions of a layer run at once. Threads begin together for several kernels (`Phase`): they pack
-matrices, then read them. Results have the same bits whatever the number of threads: it only decides who computes which
-numbers.
+(`teams`). The directions of a layer run at once. Only the caller runs Python: it lends its kernels to other threads.
+Results have the same bits whatever the number of threads: it only decides who computes which numbers.
 """
 
 from __future__ import annotations

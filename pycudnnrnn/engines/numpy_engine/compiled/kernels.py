@@ -1,10 +1,11 @@
 """The time loops of the cells, for numba to compile: one pass over a step's gates, no interpreter between steps.
 
 A kernel runs all steps of some sequences in one direction of one layer, alone or with other threads that call it with
-the same arrays (`teams`): products are shared by columns, the rest of a step by sequences. Its first arguments have a
-row for each sequence. `gates` and `x_ahead` have room for the steps whose input product is computed at a time. The
-others have a row for each packed row. `steps` has the first and the end of these sequences' packed rows in each step.
-Arrays that a call does not have are empty. Matrices are packed (`products`). Without W, x is added to each gate.
+the same arrays (`teams`): products are shared by columns, the rest of a step by sequences. Its `place` says which of
+them calls it; below 0, it is lent to all. Its first arguments have a row for each sequence. `gates` and `x_ahead` have
+room for the steps whose input product is computed at a time. The others have a row for each packed row. `steps` has the
+first and the end of these sequences' packed rows in each step. Arrays that a call does not have are empty. Matrices are
+packed (`products`). Without W, x is added to each gate.
 """
 
 from __future__ import annotations
