@@ -17,7 +17,7 @@ from pycudnnrnn.engines.numpy_engine import calls, engine, kernels_in_use
 from pycudnnrnn.engines.numpy_engine.calls import blocks_of
 from pycudnnrnn.engines.numpy_engine.cells import CELLS, Steps
 from pycudnnrnn.engines.numpy_engine.compiled import cells as compiled
-from pycudnnrnn.engines.numpy_engine.compiled import teams, threads
+from pycudnnrnn.engines.numpy_engine.compiled import kernels, products, teams, threads
 from pycudnnrnn.schedule import Schedule
 from pycudnnrnn.spec import RNNSpec
 from pycudnnrnn.testing.strategies import make_problem
@@ -303,6 +303,14 @@ def test_helpers_have_places_of_their_own_and_are_not_asked_once_they_have_ended
         assert any(helper[0] == teams.GONE or time.sleep(0.001) for _ in range(10_000)), "it looks for more for ever"
     problem_of(SPECS["gru"]).forward()
     assert not {id(helper) for helper in helpers} & {id(helper) for helper in compiled._awake}
+
+
+def test_all_groups_get_as_many_threads(eager):
+    matrix, rooms = np.ones((11, 67), np.float32), np.zeros((2, 5, 11, products.PANEL_NBYTES // 4), np.float32)
+    compiled._awake.clear()
+    compiled._together(5, [(kernels.packed, [(room, matrix) for room in rooms])])
+    assert len(compiled._awake) == 3
+    assert (rooms.sum(axis=(1, 2, 3)) == matrix.sum()).all()
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -131,13 +131,14 @@ def _packed(matrices: Mapping[Any, Array]) -> dict[Any, Array]:
 
 
 def _together(number: int, phases: Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]) -> None:
-    """Run kernels one after the other, by so many threads: this one, and helpers that come if they can.
+    """Run kernels one after the other, by at most so many threads: this one, and helpers that come if they can.
 
-    Each has arguments for each group of threads, all kernels for as many, but for the team and the place in it.
+    Each has arguments for each group of threads, all kernels for as many, but for the team and the place in it. The
+    groups have the same number of threads.
     """
     runs = [(_ready(kernel, groups[0][0].dtype), groups) for kernel, groups in phases]
     start, ran, others, first, count = time.monotonic(), time.thread_time(), list[Array](), 0, len(phases[0][1])
-    for _ in range(1, number):
+    for _ in range(1, number - number % count):
         others.append(_helper())
         others[-1][teams.NEXT], first = first, others[-1].ctypes.data
     team = teams.new(count, number // count, first) if others else _ALONE
@@ -170,8 +171,7 @@ def _helper() -> Array:
 def _run(walks: Sequence[Walk]) -> None:
     """Run the walks of some directions at once, by as many threads as the work is worth."""
     numbers, groups = zip(*(_groups_of(walk, len(walks)) for walk in walks), strict=True)
-    together = [*itertools.chain(*groups)]
-    _together(sum(numbers) // len(together) * len(together), [(walks[0].kernel, together)])
+    _together(sum(numbers), [(walks[0].kernel, [*itertools.chain(*groups)])])
 
 
 def _groups_of(walk: Walk, share: int) -> tuple[int, list[tuple[Any, ...]]]:
